@@ -1,0 +1,1 @@
+//! The default engine: naga IR compiled by Cranelift, strict IEEE, nothing to install.

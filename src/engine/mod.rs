@@ -1,0 +1,79 @@
+//! Engines run linked kernels on arenas of 32-bit words. An engine knows programs, arenas and
+//! instances, never ranks.
+
+pub mod cpu;
+
+use crate::kernel::Kernel;
+
+/// A program loaded into an engine. Valid for the engine that returned it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProgramId(pub u32);
+
+/// An arena of 32-bit words. Valid for the engine that returned it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ArenaId(pub u32);
+
+/// A run of words in an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    pub arena: ArenaId,
+    pub offset_words: u32,
+    pub words: u32,
+}
+
+/// One instance of a kernel: its operands in the order of the kernel's bindings.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub program: ProgramId,
+    /// Workgroups in x, y, z.
+    pub grid: [u32; 3],
+    pub operands: Vec<Span>,
+    /// The words of the kernel's `params` struct.
+    pub params: Vec<u32>,
+}
+
+/// Words copied from one place to another of the same length. The two do not overlap.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyWords {
+    pub from: Span,
+    pub to: Span,
+}
+
+/// What an engine is, for the certificate and for tokens.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct EngineIdentity {
+    pub name: String,
+    pub adapter: String,
+    pub versions: Vec<(String, String)>,
+    /// Strict IEEE arithmetic, nothing contracted or reassociated.
+    pub strict: bool,
+}
+
+/// Why an engine could not do what was asked. `launch` indexes the slice given to `run`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    #[error("kernel {kernel} indexes operand `{operand}` outside its {extent} elements")]
+    OutOfExtent { kernel: String, operand: String, extent: u32, launch: usize },
+    #[error("kernel {kernel}: {reason}")]
+    Unsupported { kernel: String, reason: String },
+    #[error("a launch of {kernel} is malformed: {reason}")]
+    BadLaunch { kernel: String, reason: String, launch: usize },
+    #[error("arena of {words} words cannot be had: {reason}")]
+    OutOfMemory { words: u64, reason: String },
+}
+
+/// Runs kernels. All launches of one `run` are independent of each other: an engine may run them in
+/// any order, or at once, and the bits do not depend on it.
+pub trait Engine: Send {
+    fn identity(&self) -> EngineIdentity;
+    fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError>;
+    /// A new arena, every word of it `poison`.
+    fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError>;
+    /// Grows an arena; old words keep their values, new ones are `poison`.
+    fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError>;
+    fn run(&mut self, launches: &[Launch]) -> Result<(), EngineError>;
+    fn copy(&mut self, copies: &[CopyWords]) -> Result<(), EngineError>;
+    fn read(&self, span: Span) -> Result<Vec<u32>, EngineError>;
+    fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError>;
+}
