@@ -5,4 +5,5 @@ pub mod engine;
 pub mod kernel;
 pub mod numerics;
 pub mod plan;
+pub mod recipe;
 pub mod world;

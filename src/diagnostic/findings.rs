@@ -27,6 +27,10 @@ impl Findings {
         self.error_count > 0
     }
 
+    pub fn error_count(&self) -> usize {
+        self.error_count
+    }
+
     /// All that was found, in order of discovery; a last note counts what was left out.
     pub fn into_vec(mut self) -> Vec<Diagnostic> {
         if self.dropped_count > 0 {
