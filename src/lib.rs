@@ -2,8 +2,10 @@
 
 pub mod diagnostic;
 pub mod engine;
+pub mod fault;
 pub mod kernel;
 pub mod numerics;
 pub mod plan;
 pub mod recipe;
+pub mod scenario;
 pub mod world;
