@@ -78,10 +78,7 @@ impl Arithmetic {
 
     /// A maximum in total order.
     pub const fn max(dtype: Dtype) -> Self {
-        Arithmetic {
-            combine: Combine::Max,
-            ..Arithmetic::sum(dtype, dtype, dtype)
-        }
+        Arithmetic { combine: Combine::Max, ..Arithmetic::sum(dtype, dtype, dtype) }
     }
 }
 
