@@ -1,5 +1,8 @@
 //! Number formats, exact sums, and the ladder's pure mathematics. No input or output.
 
+pub mod bits;
 mod dtype;
+pub mod ladder;
+pub mod philox;
 
 pub use dtype::{CANONICAL_NAN, Dtype};
