@@ -8,5 +8,6 @@ pub mod numerics;
 pub mod plan;
 pub mod prove;
 pub mod recipe;
+pub mod report;
 pub mod scenario;
 pub mod world;
