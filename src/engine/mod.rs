@@ -54,11 +54,20 @@ pub struct EngineIdentity {
 #[non_exhaustive]
 pub enum EngineError {
     #[error("kernel {kernel} indexes operand `{operand}` outside its {extent} elements")]
-    OutOfExtent { kernel: String, operand: String, extent: u32, launch: usize },
+    OutOfExtent {
+        kernel: String,
+        operand: String,
+        extent: u32,
+        launch: usize,
+    },
     #[error("kernel {kernel}: {reason}")]
     Unsupported { kernel: String, reason: String },
     #[error("a launch of {kernel} is malformed: {reason}")]
-    BadLaunch { kernel: String, reason: String, launch: usize },
+    BadLaunch {
+        kernel: String,
+        reason: String,
+        launch: usize,
+    },
     #[error("arena of {words} words cannot be had: {reason}")]
     OutOfMemory { words: u64, reason: String },
 }

@@ -4,6 +4,7 @@ pub mod rank;
 pub mod site;
 
 pub use rank::{
-    Component, EventId, GroupId, Handle, LocalOrder, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
+    Component, EventId, GroupId, Handle, LocalOrder, Rank, RankError, Segments, SlotFold, StreamId,
+    Tensor,
 };
 pub use site::{Family, Phase, Site};

@@ -23,8 +23,16 @@ pub struct Tensor {
 impl Tensor {
     /// Elements `start..start + len` of this tensor.
     pub fn slice(self, start: u32, len: u32) -> Tensor {
-        assert!(start + len <= self.len, "slice {start}+{len} of a tensor of {}", self.len);
-        Tensor { start: self.start + start, len, ..self }
+        assert!(
+            start + len <= self.len,
+            "slice {start}+{len} of a tensor of {}",
+            self.len
+        );
+        Tensor {
+            start: self.start + start,
+            len,
+            ..self
+        }
     }
 }
 
@@ -44,7 +52,9 @@ pub struct StreamId(pub u32);
 pub struct EventId(pub u32);
 
 /// Who chooses the order of a local fold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalOrder {
     /// Slots in ascending order: the deterministic twin.
@@ -54,7 +64,9 @@ pub enum LocalOrder {
 }
 
 /// A part of the training state, as checkpoints name them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Component {
     /// Parameters as the model computes with them.
@@ -121,60 +133,166 @@ pub struct Rank {
 #[allow(unused_variables)]
 impl Rank {
     /// New memory, filled with poison until written. Words are aligned to 64.
-    pub fn alloc(&mut self, name: &str, dtype: Dtype, len: u32) -> Tensor { unimplemented!() }
+    pub fn alloc(&mut self, name: &str, dtype: Dtype, len: u32) -> Tensor {
+        unimplemented!()
+    }
     /// Gives memory back, in the order of the current stream.
-    pub fn free(&mut self, tensor: Tensor) { unimplemented!() }
+    pub fn free(&mut self, tensor: Tensor) {
+        unimplemented!()
+    }
 
     // --- where we are: used for every command that follows ---
-    pub fn set_step(&mut self, step: u32) { unimplemented!() }
-    pub fn set_microbatch(&mut self, microbatch: Option<u32>) { unimplemented!() }
-    pub fn set_phase(&mut self, phase: Phase) { unimplemented!() }
+    pub fn set_step(&mut self, step: u32) {
+        unimplemented!()
+    }
+    pub fn set_microbatch(&mut self, microbatch: Option<u32>) {
+        unimplemented!()
+    }
+    pub fn set_phase(&mut self, phase: Phase) {
+        unimplemented!()
+    }
     /// Runs `body` with `module` (a dotted path) as the current module.
-    pub fn module<T>(&mut self, module: &str, body: impl FnOnce(&mut Rank) -> T) -> T { unimplemented!() }
+    pub fn module<T>(&mut self, module: &str, body: impl FnOnce(&mut Rank) -> T) -> T {
+        unimplemented!()
+    }
 
     // --- compute ---
     /// Launches `kernel` over at least `invocations` (rounded up to whole workgroups), on the
     /// current stream. `op` names the step in reports.
-    pub fn launch(&mut self, op: &str, kernel: &str, invocations: [u32; 3], operands: &[Tensor], params: &[u32]) { unimplemented!() }
-    pub fn copy(&mut self, op: &str, from: Tensor, to: Tensor) { unimplemented!() }
+    pub fn launch(
+        &mut self,
+        op: &str,
+        kernel: &str,
+        invocations: [u32; 3],
+        operands: &[Tensor],
+        params: &[u32],
+    ) {
+        unimplemented!()
+    }
+    pub fn copy(&mut self, op: &str, from: Tensor, to: Tensor) {
+        unimplemented!()
+    }
     /// Host data to device memory.
-    pub fn upload(&mut self, op: &str, to: Tensor, words: &[u32]) { unimplemented!() }
-    pub fn upload_f32(&mut self, op: &str, to: Tensor, values: &[f32]) { unimplemented!() }
+    pub fn upload(&mut self, op: &str, to: Tensor, words: &[u32]) {
+        unimplemented!()
+    }
+    pub fn upload_f32(&mut self, op: &str, to: Tensor, values: &[f32]) {
+        unimplemented!()
+    }
     /// Reads device memory: parks until the device has run everything before it.
-    pub fn read(&mut self, op: &str, from: Tensor) -> Result<Vec<u32>, RankError> { unimplemented!() }
+    pub fn read(&mut self, op: &str, from: Tensor) -> Result<Vec<u32>, RankError> {
+        unimplemented!()
+    }
 
     // --- folds inside the rank ---
-    pub fn fold(&mut self, op: &str, fold: SlotFold) { unimplemented!() }
+    pub fn fold(&mut self, op: &str, fold: SlotFold) {
+        unimplemented!()
+    }
     /// `out[r * width + e] = +0 + sum over rows i of segment r of addends[i * width + e]`, f32.
-    pub fn fold_segments(&mut self, op: &str, family: Family, addends: Tensor, width: u32, segments: &Segments, out: Tensor, order: LocalOrder) { unimplemented!() }
+    pub fn fold_segments(
+        &mut self,
+        op: &str,
+        family: Family,
+        addends: Tensor,
+        width: u32,
+        segments: &Segments,
+        out: Tensor,
+        order: LocalOrder,
+    ) {
+        unimplemented!()
+    }
 
     // --- collectives (NCCL-like: asynchronous, ordered within a communicator) ---
-    pub fn group(&self, group: GroupId) -> &[u32] { unimplemented!() }
-    pub fn all_reduce(&mut self, op: &str, family: Family, group: GroupId, tensor: Tensor, combine: Combine) -> Handle { unimplemented!() }
+    pub fn group(&self, group: GroupId) -> &[u32] {
+        unimplemented!()
+    }
+    pub fn all_reduce(
+        &mut self,
+        op: &str,
+        family: Family,
+        group: GroupId,
+        tensor: Tensor,
+        combine: Combine,
+    ) -> Handle {
+        unimplemented!()
+    }
     /// `input` is `group size` blocks of `output.len`; rank at place p of the group gets block p.
-    pub fn reduce_scatter(&mut self, op: &str, family: Family, group: GroupId, input: Tensor, output: Tensor) -> Handle { unimplemented!() }
-    pub fn all_gather(&mut self, op: &str, group: GroupId, input: Tensor, output: Tensor) -> Handle { unimplemented!() }
-    pub fn all_to_all(&mut self, op: &str, group: GroupId, input: Tensor, output: Tensor) -> Handle { unimplemented!() }
-    pub fn broadcast(&mut self, op: &str, group: GroupId, tensor: Tensor, root_place: u32) -> Handle { unimplemented!() }
+    pub fn reduce_scatter(
+        &mut self,
+        op: &str,
+        family: Family,
+        group: GroupId,
+        input: Tensor,
+        output: Tensor,
+    ) -> Handle {
+        unimplemented!()
+    }
+    pub fn all_gather(
+        &mut self,
+        op: &str,
+        group: GroupId,
+        input: Tensor,
+        output: Tensor,
+    ) -> Handle {
+        unimplemented!()
+    }
+    pub fn all_to_all(
+        &mut self,
+        op: &str,
+        group: GroupId,
+        input: Tensor,
+        output: Tensor,
+    ) -> Handle {
+        unimplemented!()
+    }
+    pub fn broadcast(
+        &mut self,
+        op: &str,
+        group: GroupId,
+        tensor: Tensor,
+        root_place: u32,
+    ) -> Handle {
+        unimplemented!()
+    }
     /// Point to point, by global rank; matched in order per (from, to) pair.
-    pub fn send(&mut self, op: &str, to: u32, tensor: Tensor) -> Handle { unimplemented!() }
-    pub fn recv(&mut self, op: &str, from: u32, tensor: Tensor) -> Handle { unimplemented!() }
+    pub fn send(&mut self, op: &str, to: u32, tensor: Tensor) -> Handle {
+        unimplemented!()
+    }
+    pub fn recv(&mut self, op: &str, from: u32, tensor: Tensor) -> Handle {
+        unimplemented!()
+    }
     /// The current stream waits for the collective (a stream edge, as with NCCL).
-    pub fn wait(&mut self, handle: Handle) { unimplemented!() }
+    pub fn wait(&mut self, handle: Handle) {
+        unimplemented!()
+    }
 
     // --- streams and events ---
-    pub fn on_stream<T>(&mut self, stream: StreamId, body: impl FnOnce(&mut Rank) -> T) -> T { unimplemented!() }
-    pub fn record(&mut self, event: EventId) { unimplemented!() }
-    pub fn wait_event(&mut self, event: EventId) { unimplemented!() }
+    pub fn on_stream<T>(&mut self, stream: StreamId, body: impl FnOnce(&mut Rank) -> T) -> T {
+        unimplemented!()
+    }
+    pub fn record(&mut self, event: EventId) {
+        unimplemented!()
+    }
+    pub fn wait_event(&mut self, event: EventId) {
+        unimplemented!()
+    }
 
     // --- what checkpoints, replicas and reports are told ---
     /// `tensor` is part of the training state; checkpoints hold it under `component`/`name`.
-    pub fn persist(&mut self, component: Component, name: &str, tensor: Tensor) { unimplemented!() }
+    pub fn persist(&mut self, component: Component, name: &str, tensor: Tensor) {
+        unimplemented!()
+    }
     /// `tensor` must hold the same bytes on every rank of `group`.
-    pub fn replicate(&mut self, group: GroupId, name: &str, tensor: Tensor) { unimplemented!() }
+    pub fn replicate(&mut self, group: GroupId, name: &str, tensor: Tensor) {
+        unimplemented!()
+    }
     /// Declares a scalar that the user sees each step (`lm loss`, `grad norm`): read back at the
     /// end of the step, kept by the world.
-    pub fn metric(&mut self, name: &str, tensor: Tensor) { unimplemented!() }
+    pub fn metric(&mut self, name: &str, tensor: Tensor) {
+        unimplemented!()
+    }
     /// A step has ended: parks until the device is idle; roots, replica and checkpoint hooks run.
-    pub fn end_step(&mut self) -> Result<(), RankError> { unimplemented!() }
+    pub fn end_step(&mut self) -> Result<(), RankError> {
+        unimplemented!()
+    }
 }
