@@ -4,4 +4,5 @@ pub mod engine;
 pub mod kernel;
 pub mod numerics;
 pub mod plan;
+pub mod topology;
 pub mod world;
