@@ -1,8 +1,12 @@
 //! bitproof: a single-node simulator of large-scale parallel training for determinism testing.
 
+pub mod diagnostic;
 pub mod engine;
+pub mod fault;
 pub mod kernel;
 pub mod numerics;
 pub mod plan;
+pub mod recipe;
+pub mod scenario;
 pub mod topology;
 pub mod world;
