@@ -6,6 +6,7 @@ pub mod fault;
 pub mod kernel;
 pub mod numerics;
 pub mod plan;
+pub mod prove;
 pub mod recipe;
 pub mod scenario;
 pub mod topology;

@@ -1,0 +1,3 @@
+//! Proofs: the sweep, the oracles, planted faults, certificates.
+
+pub mod sweep;
