@@ -192,7 +192,7 @@ impl Sweep {
             }
         }
         let too_small = rung == Rung::L0 && here <= 2 && full >= 3;
-        if matches!(node.choice, Choice::Pinned) || !(too_small || on_this_input) {
+        if !(too_small || on_this_input) {
             return Ok(());
         }
         let key = amplify::Key::of(node);
