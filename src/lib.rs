@@ -10,4 +10,5 @@ pub mod prove;
 pub mod recipe;
 pub mod report;
 pub mod scenario;
+pub mod topology;
 pub mod world;

@@ -1,7 +1,8 @@
-//! Proofs and their outcome: grades, witnesses, certificates, replay tokens.
+//! Proofs and their outcome: the sweep, the oracles, planted faults, certificates, replay tokens.
 
 pub mod outcome;
 pub mod progress;
+pub mod sweep;
 pub mod token;
 
 pub use crate::scenario::Grade;
