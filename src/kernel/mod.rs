@@ -26,3 +26,9 @@ pub struct Operand {
     pub reads: bool,
     pub writes: bool,
 }
+pub struct Registry;
+impl Registry {
+    pub fn get(&self, _n: &str) -> Result<&Kernel, String> {
+        Err(String::new())
+    }
+}
