@@ -3,7 +3,7 @@
 //
 // qkv [seq, batch, heads, 3, head_dim], rotated   probs, grad_scores [batch, heads, seq, seq]
 // grad_context [seq, batch, heads, head_dim]      grad_qkv as qkv: key and value parts written
-// cosines, sines [seq, half] f32
+// cosines, sines [seq, pairs] f32
 //
 // Sums run over the queries position..seq in ascending order, from +0, in f32.
 // use: math/round
@@ -42,22 +42,20 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
         return;
     }
     let d = params.head_dim;
-    let half = d / 2u;
-    let head = gid.x % params.heads;
-    let sample = gid.x / params.heads % params.batch;
-    let position = gid.x / params.heads / params.batch;
-    let sample_head = sample * params.heads + head;
+    let pairs = d / 2u;
+    let sample_head = gid.x % (params.batch * params.heads);
+    let position = gid.x / (params.batch * params.heads);
     let stride = params.batch * params.heads * 3u * d;
     let column = sample_head * params.seq * params.seq + position;
     let key = gid.x * 3u * d + d;
 
-    for (var j = 0u; j < half; j = j + 1u) {
+    for (var j = 0u; j < pairs; j = j + 1u) {
         let u = key_gradient(column, sample_head * 3u * d + j, stride, position);
-        let v = key_gradient(column, sample_head * 3u * d + half + j, stride, position);
-        let c = cosines[position * half + j];
-        let s = sines[position * half + j];
+        let v = key_gradient(column, sample_head * 3u * d + pairs + j, stride, position);
+        let c = cosines[position * pairs + j];
+        let s = sines[position * pairs + j];
         grad_qkv[key + j] = round_to(u * c + v * s, params.round_code);
-        grad_qkv[key + half + j] = round_to(v * c - u * s, params.round_code);
+        grad_qkv[key + pairs + j] = round_to(v * c - u * s, params.round_code);
     }
     for (var j = 0u; j < d; j = j + 1u) {
         var sum = 0.0;

@@ -1,12 +1,13 @@
 // Gradient of causal attention with respect to scores and queries, one query of one head an
 // invocation; the rotation of the query is undone here.
 //
-// qkv [seq, batch, heads, 3, head_dim], rotated   probs, grad_scores [batch, heads, seq, seq]
+// qkv [seq, batch, heads, 3, head_dim], rotated; head_dim at most 128
+// probs, grad_scores [batch, heads, seq, seq]
 // grad_context [seq, batch, heads, head_dim]      grad_qkv as qkv: the query part is written
-// cosines, sines [seq, half] f32
+// cosines, sines [seq, pairs] f32
 //
-// grad_scores is f32, unrounded, +0 above the diagonal. Sums: over head_dim for grad_probs, over
-// keys for the softmax term and for the query gradient, all ascending from +0.
+// grad_scores is f32, unrounded, +0 above the diagonal. Sums: over head_dim for the gradient of a
+// probability, over keys for the softmax term and for the query's gradient, all ascending from +0.
 // use: math/round
 
 @group(0) @binding(0) var<storage, read_write> qkv: array<f32>;
@@ -28,13 +29,12 @@ struct Params {
 }
 @group(1) @binding(0) var<uniform> params: Params;
 
-// The sum over keys 0..=position of grad_scores * key element.
-fn query_gradient(row: u32, key: u32, stride: u32, position: u32) -> f32 {
+fn prob_gradient(context: u32, value: u32) -> f32 {
     var sum = 0.0;
-    for (var s = 0u; s <= position; s = s + 1u) {
-        sum = sum + grad_scores[row + s] * qkv[key + s * stride];
+    for (var j = 0u; j < params.head_dim; j = j + 1u) {
+        sum = sum + grad_context[context + j] * qkv[value + j];
     }
-    return sum * params.scale;
+    return sum;
 }
 
 @compute @workgroup_size(64)
@@ -43,36 +43,37 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
         return;
     }
     let d = params.head_dim;
-    let half = d / 2u;
-    let head = gid.x % params.heads;
-    let sample = gid.x / params.heads % params.batch;
-    let position = gid.x / params.heads / params.batch;
-    let query = gid.x * 3u * d;
+    let pairs = d / 2u;
+    let sample_head = gid.x % (params.batch * params.heads);
+    let position = gid.x / (params.batch * params.heads);
     let stride = params.batch * params.heads * 3u * d;
-    let first_key = (sample * params.heads + head) * 3u * d + d;
-    let row = ((sample * params.heads + head) * params.seq + position) * params.seq;
+    let first_key = sample_head * 3u * d + d;
+    let row = (sample_head * params.seq + position) * params.seq;
 
     var expected = 0.0;
     for (var s = 0u; s <= position; s = s + 1u) {
-        var grad = 0.0;
-        for (var j = 0u; j < d; j = j + 1u) {
-            grad = grad + grad_context[gid.x * d + j] * qkv[first_key + d + s * stride + j];
-        }
-        grad_scores[row + s] = grad;
+        let grad = prob_gradient(gid.x * d, first_key + d + s * stride);
         expected = expected + probs[row + s] * grad;
     }
-    for (var s = 0u; s <= position; s = s + 1u) {
-        grad_scores[row + s] = probs[row + s] * (grad_scores[row + s] - expected);
+    var sums: array<f32, 128>;
+    for (var s = 0u; s < params.seq; s = s + 1u) {
+        var score_grad = 0.0;
+        if s <= position {
+            let grad = prob_gradient(gid.x * d, first_key + d + s * stride);
+            score_grad = probs[row + s] * (grad - expected);
+            for (var j = 0u; j < d; j = j + 1u) {
+                sums[j] = sums[j] + score_grad * qkv[first_key + s * stride + j];
+            }
+        }
+        grad_scores[row + s] = score_grad;
     }
-    for (var s = position + 1u; s < params.seq; s = s + 1u) {
-        grad_scores[row + s] = 0.0;
-    }
-    for (var j = 0u; j < half; j = j + 1u) {
-        let u = query_gradient(row, first_key + j, stride, position);
-        let v = query_gradient(row, first_key + half + j, stride, position);
-        let c = cosines[position * half + j];
-        let s = sines[position * half + j];
+    let query = gid.x * 3u * d;
+    for (var j = 0u; j < pairs; j = j + 1u) {
+        let u = sums[j] * params.scale;
+        let v = sums[j + pairs] * params.scale;
+        let c = cosines[position * pairs + j];
+        let s = sines[position * pairs + j];
         grad_qkv[query + j] = round_to(u * c + v * s, params.round_code);
-        grad_qkv[query + half + j] = round_to(v * c - u * s, params.round_code);
+        grad_qkv[query + pairs + j] = round_to(v * c - u * s, params.round_code);
     }
 }

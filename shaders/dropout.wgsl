@@ -30,7 +30,7 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
     let low = rng[2] + params.site;
     let carry = select(0u, 1u, low < params.site);
     let counter = vec4<u32>(low, rng[3] + carry, i / 4u, 0u);
-    let words = philox4x32_10(counter, vec2<u32>(rng[0], rng[1]));
+    let words = bp_philox(counter, vec2<u32>(rng[0], rng[1]));
     let word = words[i % 4u];
     var value = 0.0;
     if word >= params.threshold {

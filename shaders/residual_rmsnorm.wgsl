@@ -36,6 +36,8 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
     let scale = 1.0 / sqrt(squares / f32(params.hidden) + params.eps);
     rstd[gid.x] = scale;
     for (var j = 0u; j < params.hidden; j = j + 1u) {
-        out[base + j] = round_to(sum[base + j] * scale * weight[j], params.round_code);
+        // Made again rather than read back: an output is only ever written.
+        let v = round_to(x[base + j] + y[base + j], params.round_code);
+        out[base + j] = round_to(v * scale * weight[j], params.round_code);
     }
 }

@@ -2,6 +2,8 @@
 
 pub mod engine;
 pub mod kernel;
+pub mod model;
 pub mod numerics;
 pub mod plan;
+pub mod train;
 pub mod world;

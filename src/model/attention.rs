@@ -61,17 +61,42 @@ impl Attention {
         rank.module(&self.core, |rank| {
             let rotated = stage.shape.tokens() * stage.shape.local_width() / 2;
             let operands = [saved.qkv, stage.rope_cosines, stage.rope_sines];
-            rank.launch("rope", "rope_forward", [rotated, 1, 1], &operands, &rope_params(stage));
-            let queries = stage.shape.tokens() * stage.shape.local_heads();
-            let operands = [saved.qkv, saved.probs, saved.context];
-            let params = attention_params(stage);
-            rank.launch("forward", "attention_forward", [queries, 1, 1], &operands, &params);
+            rank.launch(
+                "rope",
+                "rope_forward",
+                [rotated, 1, 1],
+                &operands,
+                &rope_params(stage),
+            );
+            let scores = stage.scratch.scores;
+            let [queries, seq, batch, heads, dim, scale, round] = attention_params(stage);
+            let params = [scores.len, seq, batch, heads, dim, scale];
+            let operands = [saved.qkv, scores];
+            rank.launch(
+                "scores",
+                "attention_scores",
+                [scores.len, 1, 1],
+                &operands,
+                &params,
+            );
+            let params = [queries, seq, batch, heads, dim, round];
+            let operands = [saved.qkv, scores, saved.probs, saved.context];
+            rank.launch(
+                "forward",
+                "attention_forward",
+                [queries, 1, 1],
+                &operands,
+                &params,
+            );
         });
         self.projection.forward(rank, stage, saved.context, partial);
     }
 
     /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all tokens.
-    #[allow(clippy::too_many_arguments, reason = "a backward has its forward's tensors and more")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a backward has its forward's tensors and more"
+    )]
     pub fn backward(
         &self,
         rank: &mut Rank,
@@ -84,8 +109,10 @@ impl Attention {
     ) {
         let scratch = &stage.scratch;
         let (grad_context, grad_qkv) = (scratch.grad_context, scratch.grad_qkv);
-        self.projection.input_gradient(rank, stage, grad_y, grad_context);
-        self.projection.weight_gradient(rank, stage, grad_y, saved.context, microbatch);
+        self.projection
+            .input_gradient(rank, stage, grad_y, grad_context);
+        self.projection
+            .weight_gradient(rank, stage, grad_y, saved.context, microbatch);
         rank.module(&self.core, |rank| {
             let queries = stage.shape.tokens() * stage.shape.local_heads();
             let operands = [
@@ -94,16 +121,29 @@ impl Attention {
                 grad_context,
                 stage.rope_cosines,
                 stage.rope_sines,
-                scratch.grad_scores,
+                scratch.scores,
                 grad_qkv,
             ];
             let params = attention_params(stage);
             let grid = [queries, 1, 1];
-            rank.launch("query_grad", "attention_backward_query", grid, &operands, &params);
-            rank.launch("key_grad", "attention_backward_key", grid, &operands, &params);
+            rank.launch(
+                "query_grad",
+                "attention_backward_query",
+                grid,
+                &operands,
+                &params,
+            );
+            rank.launch(
+                "key_grad",
+                "attention_backward_key",
+                grid,
+                &operands,
+                &params,
+            );
         });
         self.qkv.input_gradient(rank, stage, grad_qkv, grad_x);
-        self.qkv.weight_gradient(rank, stage, grad_qkv, x, microbatch);
+        self.qkv
+            .weight_gradient(rank, stage, grad_qkv, x, microbatch);
     }
 }
 
@@ -111,7 +151,13 @@ fn rope_params(stage: &Stage) -> [u32; 5] {
     let shape = &stage.shape;
     let half = shape.head_dim() / 2;
     let count = shape.tokens() * shape.local_heads() * half;
-    [count, shape.local_heads(), half, shape.micro_batch_size, stage.round_code()]
+    [
+        count,
+        shape.local_heads(),
+        half,
+        shape.micro_batch_size,
+        stage.round_code(),
+    ]
 }
 
 fn attention_params(stage: &Stage) -> [u32; 7] {

@@ -45,8 +45,20 @@ impl CrossEntropy {
             let operands = [logits, targets, self.greatest, self.sum_exp, self.predicted];
             let params = [tokens, rows, stage.tensor_rank * rows];
             rank.launch("sums", "cross_entropy_sums", grid, &operands, &params);
-            self.meet(rank, stage, "all_reduce_target", self.predicted, Combine::Sum);
-            self.meet(rank, stage, "all_reduce_sum_exp", self.sum_exp, Combine::Sum);
+            self.meet(
+                rank,
+                stage,
+                "all_reduce_target",
+                self.predicted,
+                Combine::Sum,
+            );
+            self.meet(
+                rank,
+                stage,
+                "all_reduce_sum_exp",
+                self.sum_exp,
+                Combine::Sum,
+            );
             let operands = [self.sum_exp, self.predicted, losses];
             rank.launch("loss", "cross_entropy_loss", grid, &operands, &[tokens]);
         });
@@ -68,7 +80,13 @@ impl CrossEntropy {
         rank.module(MODULE, |rank| {
             let operands = [logits, targets, self.greatest, self.sum_exp, grad_logits];
             let params = [count, rows, first, scale.to_bits(), stage.round_code()];
-            rank.launch("backward", "cross_entropy_backward", [count, 1, 1], &operands, &params);
+            rank.launch(
+                "backward",
+                "cross_entropy_backward",
+                [count, 1, 1],
+                &operands,
+                &params,
+            );
         });
     }
 

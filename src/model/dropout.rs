@@ -32,7 +32,13 @@ impl Stage {
         // Exact: a multiplication by a power of two, and a truncation.
         let threshold = (f64::from(probability) * 4_294_967_296.0) as u32;
         let scale = (1.0 / (1.0 - probability)).to_bits();
-        let params = [count, site * BLOCKS_A_SITE, threshold, scale, self.round_code()];
+        let params = [
+            count,
+            site * BLOCKS_A_SITE,
+            threshold,
+            scale,
+            self.round_code(),
+        ];
         rank.launch("dropout", "dropout", [count, 1, 1], &[x, rng, out], &params);
     }
 }

@@ -27,7 +27,13 @@ impl Embedding {
         rank.module(&self.module, |rank| {
             let operands = [stage.store.value(self.weight), tokens, partial];
             let params = [count, shape.hidden_size, stage.tensor_rank * rows, rows];
-            rank.launch("forward", "embedding_forward", [count, 1, 1], &operands, &params);
+            rank.launch(
+                "forward",
+                "embedding_forward",
+                [count, 1, 1],
+                &operands,
+                &params,
+            );
             stage.reduce(rank, partial, out);
         });
     }
@@ -47,7 +53,15 @@ impl Embedding {
         rank.module(&self.module, |rank| {
             let rows = stage.gather(rank, grad, stage.scratch.gathered);
             let width = stage.shape.hidden_size;
-            rank.fold_segments("weight_grad", Family::EmbeddingGrad, rows, width, segments, slot, order);
+            rank.fold_segments(
+                "weight_grad",
+                Family::EmbeddingGrad,
+                rows,
+                width,
+                segments,
+                slot,
+                order,
+            );
         });
     }
 }

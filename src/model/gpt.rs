@@ -31,7 +31,10 @@ pub struct Saved {
 impl Saved {
     /// `[local tokens, hidden]`: what leaves the last layer.
     pub fn output(&self) -> Tensor {
-        self.layers.last().expect("a stage has at least one layer").output
+        self.layers
+            .last()
+            .expect("a stage has at least one layer")
+            .output
     }
 }
 
@@ -67,11 +70,15 @@ impl Gpt {
 
     /// Embeds `tokens [tokens]` into `saved.input`: the first stage's beginning.
     pub fn embed(&self, rank: &mut Rank, saved: &Saved, tokens: Tensor) {
-        let embedding = self.embedding.as_ref().expect("only the first stage embeds");
+        let embedding = self
+            .embedding
+            .as_ref()
+            .expect("only the first stage embeds");
         embedding.forward(rank, &self.stage, tokens, saved.input);
         if self.stage.drops() {
             rank.module("embedding", |rank| {
-                self.stage.dropout(rank, 0, saved.rng, saved.input, saved.input);
+                self.stage
+                    .dropout(rank, 0, saved.rng, saved.input, saved.input);
             });
         }
     }
@@ -103,18 +110,32 @@ impl Gpt {
     ) {
         rank.set_phase(Phase::Backward);
         let head = self.head.as_ref().expect("only the last stage has a loss");
-        head.backward(rank, &self.stage, saved.output(), targets, scale, grad, microbatch);
+        head.backward(
+            rank,
+            &self.stage,
+            saved.output(),
+            targets,
+            scale,
+            grad,
+            microbatch,
+        );
     }
 
     /// All layers backwards: `grad` of the output goes in and is overwritten; the gradient of
     /// `saved.input` comes out in `saved.grad_input`.
     pub fn backward(&self, rank: &mut Rank, saved: &Saved, grad: Tensor, microbatch: u32) {
         for place in (0..self.layers.len()).rev() {
-            let input = if place == 0 { saved.input } else { saved.layers[place - 1].output };
+            let input = if place == 0 {
+                saved.input
+            } else {
+                saved.layers[place - 1].output
+            };
             let grad_input = if place == 0 { saved.grad_input } else { grad };
             let (layer, kept) = (&self.layers[place], &saved.layers[place]);
             let stage = &self.stage;
-            layer.backward(rank, stage, kept, input, saved.rng, grad, grad_input, microbatch);
+            layer.backward(
+                rank, stage, kept, input, saved.rng, grad, grad_input, microbatch,
+            );
         }
     }
 
@@ -126,12 +147,16 @@ impl Gpt {
         segments: &Segments,
         microbatch: u32,
     ) {
-        let embedding = self.embedding.as_ref().expect("only the first stage embeds");
+        let embedding = self
+            .embedding
+            .as_ref()
+            .expect("only the first stage embeds");
         let mut grad = saved.grad_input;
         if self.stage.drops() {
             grad = self.stage.scratch.masked;
             rank.module("embedding", |rank| {
-                self.stage.dropout(rank, 0, saved.rng, saved.grad_input, grad);
+                self.stage
+                    .dropout(rank, 0, saved.rng, saved.grad_input, grad);
             });
         }
         embedding.backward(rank, &self.stage, segments, grad, microbatch);

@@ -49,14 +49,20 @@ impl Head {
     ) {
         let local = stage.local_for(self.normed);
         self.norm.forward(rank, stage, x, self.rstd, local);
-        rank.module(&self.output.module, |rank| stage.gather(rank, local, self.normed));
+        rank.module(&self.output.module, |rank| {
+            stage.gather(rank, local, self.normed)
+        });
         self.output.forward(rank, stage, self.normed, self.logits);
         rank.set_phase(Phase::Loss);
-        self.cross_entropy.forward(rank, stage, self.logits, targets, losses);
+        self.cross_entropy
+            .forward(rank, stage, self.logits, targets, losses);
     }
 
     /// `grad_x [local tokens, hidden]` of the loss times `scale`.
-    #[allow(clippy::too_many_arguments, reason = "a backward has its forward's tensors and more")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a backward has its forward's tensors and more"
+    )]
     pub fn backward(
         &self,
         rank: &mut Rank,
@@ -68,11 +74,24 @@ impl Head {
         microbatch: u32,
     ) {
         let (grad_logits, reduced) = (self.grad_logits, stage.scratch.reduced);
-        self.cross_entropy.backward(rank, stage, self.logits, targets, scale, grad_logits);
+        self.cross_entropy
+            .backward(rank, stage, self.logits, targets, scale, grad_logits);
         let partial = stage.partial_for(reduced);
-        self.output.input_gradient(rank, stage, grad_logits, partial);
-        self.output.weight_gradient(rank, stage, grad_logits, self.normed, microbatch);
-        rank.module(&self.output.module, |rank| stage.reduce(rank, partial, reduced));
-        self.norm.backward(rank, stage, (x, self.rstd), reduced, None, grad_x, microbatch);
+        self.output
+            .input_gradient(rank, stage, grad_logits, partial);
+        self.output
+            .weight_gradient(rank, stage, grad_logits, self.normed, microbatch);
+        rank.module(&self.output.module, |rank| {
+            stage.reduce(rank, partial, reduced)
+        });
+        self.norm.backward(
+            rank,
+            stage,
+            (x, self.rstd),
+            reduced,
+            None,
+            grad_x,
+            microbatch,
+        );
     }
 }

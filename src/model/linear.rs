@@ -20,7 +20,12 @@ impl Linear {
     pub fn new(stage: &Stage, module: String) -> Linear {
         let weight = stage.store.find(&format!("{module}.weight"));
         let parameter = &stage.store.parameters[weight.0 as usize];
-        Linear { module, weight, inputs: parameter.columns, outputs: parameter.rows }
+        Linear {
+            module,
+            weight,
+            inputs: parameter.columns,
+            outputs: parameter.rows,
+        }
     }
 
     /// `y [tokens, outputs] = x [tokens, inputs] W^T`, rounded once.
@@ -28,7 +33,8 @@ impl Linear {
         let tokens = stage.shape.tokens();
         let weight = stage.store.value(self.weight);
         let params = [tokens, self.outputs, self.inputs, stage.round_code()];
-        let grid = matmul_nt_invocations(tokens, self.outputs);
+        // Four rows an invocation.
+        let grid = [self.outputs, tokens.div_ceil(4), 1];
         rank.module(&self.module, |rank| {
             rank.launch("forward", "matmul_nt", grid, &[x, weight, y], &params);
         });
@@ -39,9 +45,16 @@ impl Linear {
         let tokens = stage.shape.tokens();
         let weight = stage.store.value(self.weight);
         let params = [tokens, self.inputs, self.outputs, stage.round_code()];
-        let grid = matmul_nn_invocations(tokens, self.inputs);
+        // Four rows, four columns an invocation.
+        let grid = [self.inputs / 4, tokens.div_ceil(4), 1];
         rank.module(&self.module, |rank| {
-            rank.launch("dgrad", "matmul_nn", grid, &[grad_y, weight, grad_x], &params);
+            rank.launch(
+                "dgrad",
+                "matmul_nn",
+                grid,
+                &[grad_y, weight, grad_x],
+                &params,
+            );
         });
     }
 
@@ -57,7 +70,11 @@ impl Linear {
         let splits = stage.shape.wgrad_splits;
         let slot = stage.store.slot(self.weight, microbatch);
         let whole = splits == 1;
-        let parts = if whole { slot } else { stage.scratch.parts.slice(0, splits * slot.len) };
+        let parts = if whole {
+            slot
+        } else {
+            stage.scratch.parts.slice(0, splits * slot.len)
+        };
         let params = [stage.shape.tokens(), self.outputs, self.inputs, splits];
         let grid = [self.outputs / 4 * (self.inputs / 4), 1, splits];
         rank.module(&self.module, |rank| {
@@ -65,7 +82,14 @@ impl Linear {
             if !whole {
                 let family = Family::WgradSplitK;
                 let (out, order) = (slot, stage.wgrad_order());
-                let fold = SlotFold { family, addends: parts, slots: splits, out, init: Init::First, order };
+                let fold = SlotFold {
+                    family,
+                    addends: parts,
+                    slots: splits,
+                    out,
+                    init: Init::First,
+                    order,
+                };
                 rank.fold("wgrad_sum", fold);
             }
         });

@@ -60,7 +60,10 @@ impl Mlp {
     }
 
     /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all tokens.
-    #[allow(clippy::too_many_arguments, reason = "a backward has its forward's tensors and more")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a backward has its forward's tensors and more"
+    )]
     pub fn backward(
         &self,
         rank: &mut Rank,
@@ -72,15 +75,18 @@ impl Mlp {
         microbatch: u32,
     ) {
         let (grad_activation, grad_fc1) = (stage.scratch.grad_activation, stage.scratch.grad_fc1);
-        self.fc2.input_gradient(rank, stage, grad_y, grad_activation);
-        self.fc2.weight_gradient(rank, stage, grad_y, saved.activation, microbatch);
+        self.fc2
+            .input_gradient(rank, stage, grad_y, grad_activation);
+        self.fc2
+            .weight_gradient(rank, stage, grad_y, saved.activation, microbatch);
         rank.module(&self.activation, |rank| {
             let operands = [saved.fc1, grad_activation, grad_fc1];
             let (grid, params) = swiglu_launch(stage);
             rank.launch("backward", "swiglu_backward", grid, &operands, &params);
         });
         self.fc1.input_gradient(rank, stage, grad_fc1, grad_x);
-        self.fc1.weight_gradient(rank, stage, grad_fc1, x, microbatch);
+        self.fc1
+            .weight_gradient(rank, stage, grad_fc1, x, microbatch);
     }
 }
 

@@ -25,5 +25,5 @@ mod transformer_layer;
 pub use gpt::{Gpt, Saved};
 pub use parameter::{Parameter, ParameterId, ParameterStore, Partition, stage_parameters};
 pub use rope::rope_tables;
-pub use shape::{ModelShape, Orders, ShapeError};
-pub use stage::Stage;
+pub use shape::{HEAD_DIM_MAX, ModelShape, Orders, ShapeError};
+pub use stage::{Scratch, Stage};

@@ -22,7 +22,13 @@ impl RmsNorm {
         let operands = [x, stage.store.value(self.weight), rstd, out];
         rank.module(&self.module, |rank| {
             let params = forward_params(stage);
-            rank.launch("forward", "rmsnorm_forward", [rows, 1, 1], &operands, &params);
+            rank.launch(
+                "forward",
+                "rmsnorm_forward",
+                [rows, 1, 1],
+                &operands,
+                &params,
+            );
         });
     }
 
@@ -42,7 +48,13 @@ impl RmsNorm {
         let operands = [x, y, stage.store.value(self.weight), sum, rstd, out];
         rank.module(&self.module, |rank| {
             let params = forward_params(stage);
-            rank.launch("add_forward", "residual_rmsnorm", [rows, 1, 1], &operands, &params);
+            rank.launch(
+                "add_forward",
+                "residual_rmsnorm",
+                [rows, 1, 1],
+                &operands,
+                &params,
+            );
         });
     }
 
@@ -62,11 +74,25 @@ impl RmsNorm {
         let rows = stage.shape.local_tokens();
         let weight = stage.store.value(self.weight);
         let added = residual.unwrap_or(grad_out);
-        let operands = [x, rstd, weight, grad_out, added, grad_x, stage.scratch.contributions];
+        let operands = [
+            x,
+            rstd,
+            weight,
+            grad_out,
+            added,
+            grad_x,
+            stage.scratch.contributions,
+        ];
         let add = u32::from(residual.is_some());
         let params = [rows, stage.shape.hidden_size, add, stage.round_code()];
         rank.module(&self.module, |rank| {
-            rank.launch("backward", "rmsnorm_backward", [rows, 1, 1], &operands, &params);
+            rank.launch(
+                "backward",
+                "rmsnorm_backward",
+                [rows, 1, 1],
+                &operands,
+                &params,
+            );
             stage.fold_gain(rank, self.weight, microbatch);
         });
     }
@@ -75,5 +101,10 @@ impl RmsNorm {
 fn forward_params(stage: &Stage) -> [u32; 4] {
     let shape = &stage.shape;
     let eps = shape.norm_epsilon.to_bits();
-    [shape.local_tokens(), shape.hidden_size, eps, stage.round_code()]
+    [
+        shape.local_tokens(),
+        shape.hidden_size,
+        eps,
+        stage.round_code(),
+    ]
 }

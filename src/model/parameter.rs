@@ -40,7 +40,10 @@ impl Parameter {
     /// Where element `local` of rank `tp_rank` of `tp` stands in the whole model's tensor.
     pub fn global_index(&self, local: u32, tp_rank: u32, tp: u32) -> u64 {
         assert!(local < self.len() && tp_rank < tp);
-        let (row, column) = (u64::from(local / self.columns), u64::from(local % self.columns));
+        let (row, column) = (
+            u64::from(local / self.columns),
+            u64::from(local % self.columns),
+        );
         let (rows, columns) = (u64::from(self.rows), u64::from(self.columns));
         let (place, ranks) = (u64::from(tp_rank), u64::from(tp));
         match self.partition {
@@ -64,11 +67,23 @@ impl Parameter {
     }
 
     fn matrix(name: String, rows: u32, columns: u32, partition: Partition) -> Parameter {
-        Parameter { name, rows, columns, partition, decays: true }
+        Parameter {
+            name,
+            rows,
+            columns,
+            partition,
+            decays: true,
+        }
     }
 
     fn gain(name: String, columns: u32) -> Parameter {
-        Parameter { name, rows: 1, columns, partition: Partition::Replicated, decays: false }
+        Parameter {
+            name,
+            rows: 1,
+            columns,
+            partition: Partition::Replicated,
+            decays: false,
+        }
     }
 }
 
@@ -83,24 +98,52 @@ pub fn stage_parameters(shape: &ModelShape, stage: u32) -> Vec<Parameter> {
     let mut list = Vec::new();
     if stage == 0 {
         let name = "embedding.word_embeddings.weight".to_string();
-        list.push(Parameter::matrix(name, shape.local_vocab(), hidden, rows(1)));
+        list.push(Parameter::matrix(
+            name,
+            shape.local_vocab(),
+            hidden,
+            rows(1),
+        ));
     }
     let first = stage * shape.layers_per_stage();
     for layer in first..first + shape.layers_per_stage() {
         let named = |rest: &str| format!("decoder.layers.{layer}.{rest}.weight");
         let (width, ffn) = (shape.local_width(), shape.local_ffn());
         list.push(Parameter::gain(named("input_layernorm"), hidden));
-        list.push(Parameter::matrix(named("self_attention.linear_qkv"), 3 * width, hidden, rows(1)));
+        list.push(Parameter::matrix(
+            named("self_attention.linear_qkv"),
+            3 * width,
+            hidden,
+            rows(1),
+        ));
         let proj = named("self_attention.linear_proj");
         list.push(Parameter::matrix(proj, hidden, width, Partition::Columns));
         list.push(Parameter::gain(named("pre_mlp_layernorm"), hidden));
-        list.push(Parameter::matrix(named("mlp.linear_fc1"), 2 * ffn, hidden, rows(2)));
-        list.push(Parameter::matrix(named("mlp.linear_fc2"), hidden, ffn, Partition::Columns));
+        list.push(Parameter::matrix(
+            named("mlp.linear_fc1"),
+            2 * ffn,
+            hidden,
+            rows(2),
+        ));
+        list.push(Parameter::matrix(
+            named("mlp.linear_fc2"),
+            hidden,
+            ffn,
+            Partition::Columns,
+        ));
     }
     if stage + 1 == shape.pipeline_model_parallel_size {
-        list.push(Parameter::gain("decoder.final_layernorm.weight".to_string(), hidden));
+        list.push(Parameter::gain(
+            "decoder.final_layernorm.weight".to_string(),
+            hidden,
+        ));
         let head = "output_layer.weight".to_string();
-        list.push(Parameter::matrix(head, shape.local_vocab(), hidden, rows(1)));
+        list.push(Parameter::matrix(
+            head,
+            shape.local_vocab(),
+            hidden,
+            rows(1),
+        ));
     }
     list
 }
@@ -120,7 +163,8 @@ pub struct ParameterStore {
 impl ParameterStore {
     pub fn value(&self, id: ParameterId) -> Tensor {
         let place = id.0 as usize;
-        self.values.slice(self.offsets[place], self.parameters[place].len())
+        self.values
+            .slice(self.offsets[place], self.parameters[place].len())
     }
 
     /// Where the gradient of one microbatch goes.
@@ -132,7 +176,10 @@ impl ParameterStore {
 
     /// The parameter with this name. Names come from `stage_parameters`, so it is there.
     pub fn find(&self, name: &str) -> ParameterId {
-        let place = self.parameters.iter().position(|parameter| parameter.name == name);
+        let place = self
+            .parameters
+            .iter()
+            .position(|parameter| parameter.name == name);
         ParameterId(place.expect("a stage's modules only name the stage's parameters") as u32)
     }
 }
@@ -149,7 +196,11 @@ mod tests {
     #[test]
     fn shards_cover_the_whole_tensor_once() {
         for tp in [1, 2, 4] {
-            for partition in [Partition::Rows { groups: 1 }, Partition::Rows { groups: 2 }, Partition::Columns] {
+            for partition in [
+                Partition::Rows { groups: 1 },
+                Partition::Rows { groups: 2 },
+                Partition::Columns,
+            ] {
                 let local = parameter(8, 6, partition);
                 let mut seen = vec![0; (local.len() * tp) as usize];
                 for rank in 0..tp {
@@ -157,7 +208,10 @@ mod tests {
                         seen[local.global_index(element, rank, tp) as usize] += 1;
                     }
                 }
-                assert!(seen.iter().all(|count| *count == 1), "{partition:?} over {tp}");
+                assert!(
+                    seen.iter().all(|count| *count == 1),
+                    "{partition:?} over {tp}"
+                );
             }
         }
     }

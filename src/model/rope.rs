@@ -15,7 +15,8 @@ pub fn rope_tables(positions: u32, head_dim: u32, base: f32) -> (Vec<f32>, Vec<f
     for position in 0..positions {
         for j in 0..half {
             let exponent = -2.0 * f64::from(j) / f64::from(head_dim);
-            let (sine, cosine) = sine_cosine(f64::from(position) * exponential(exponent * log_base));
+            let (sine, cosine) =
+                sine_cosine(f64::from(position) * exponential(exponent * log_base));
             cosines.push(Dtype::F32.round(cosine as f32));
             sines.push(Dtype::F32.round(sine as f32));
         }
@@ -93,7 +94,8 @@ mod tests {
     /// libm is the oracle here, and only here.
     #[test]
     fn tables_agree_with_libm() {
-        for (positions, head_dim, base) in [(16, 8, 10_000.0f32), (300, 64, 500_000.0), (5, 2, 1.5)] {
+        for (positions, head_dim, base) in [(16, 8, 10_000.0f32), (300, 64, 500_000.0), (5, 2, 1.5)]
+        {
             let (cosines, sines) = rope_tables(positions, head_dim, base);
             for place in 0..cosines.len() {
                 let half = head_dim as usize / 2;
@@ -109,14 +111,20 @@ mod tests {
     #[test]
     fn series_are_good_to_f64() {
         for x in [0.1, 0.7, 1.0, 1.4, 2.0, 10_000.0, 1e30] {
-            assert!((natural_log(x) - x.ln()).abs() <= 4e-16 * x.ln().abs().max(1.0), "ln {x}");
+            assert!(
+                (natural_log(x) - x.ln()).abs() <= 4e-16 * x.ln().abs().max(1.0),
+                "ln {x}"
+            );
         }
         for x in [0.0, -0.3, -1.0, -13.8, -100.0] {
             assert!((exponential(x) / x.exp() - 1.0).abs() < 1e-12, "exp {x}");
         }
         for x in [0.0, 0.5, 1.6, 3.0, 5.0, 700.25, 99_999.0] {
             let (sine, cosine) = sine_cosine(x);
-            assert!((sine - x.sin()).abs() < 1e-14 && (cosine - x.cos()).abs() < 1e-14, "sin {x}");
+            assert!(
+                (sine - x.sin()).abs() < 1e-14 && (cosine - x.cos()).abs() < 1e-14,
+                "sin {x}"
+            );
         }
     }
 }

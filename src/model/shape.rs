@@ -53,14 +53,34 @@ pub enum ShapeError {
     #[error("{name} is {value}, but must be at least 1")]
     Zero { name: &'static str, value: u32 },
     #[error("{name} is {value}, which {by_name} = {by} does not divide")]
-    NotDivisible { name: &'static str, value: u32, by_name: &'static str, by: u32 },
+    NotDivisible {
+        name: &'static str,
+        value: u32,
+        by_name: &'static str,
+        by: u32,
+    },
     #[error("{name} has {words} words on one rank, more than the {limit} that a buffer may have")]
-    TooLarge { name: &'static str, words: u64, limit: u64 },
+    TooLarge {
+        name: &'static str,
+        words: u64,
+        limit: u64,
+    },
     #[error("wgrad_splits is {splits}, but a microbatch has only {tokens} tokens")]
     TooManySplits { splits: u32, tokens: u32 },
-    #[error("hidden_dropout is {0}, but must be at least 0 and below 1")]
-    Dropout(String),
+    #[error(
+        "hidden_size / num_attention_heads is {0}, more than the attention kernels' {HEAD_DIM_MAX}"
+    )]
+    HeadTooWide(u32),
+    #[error("{name} is {value}, but must be {rule}")]
+    Number {
+        name: &'static str,
+        value: String,
+        rule: &'static str,
+    },
 }
+
+/// Greatest width of an attention head.
+pub const HEAD_DIM_MAX: u32 = 128;
 
 /// Words that one buffer of one rank may have.
 const BUFFER_LIMIT: u64 = 1 << 28;
@@ -74,10 +94,10 @@ impl ModelShape {
             let (splits, tokens) = (self.wgrad_splits, self.tokens());
             return Err(ShapeError::TooManySplits { splits, tokens });
         }
-        if !(0.0..1.0).contains(&self.hidden_dropout) {
-            return Err(ShapeError::Dropout(self.hidden_dropout.to_string()));
+        if self.head_dim() > HEAD_DIM_MAX {
+            return Err(ShapeError::HeadTooWide(self.head_dim()));
         }
-        Ok(())
+        self.check_numbers()
     }
 
     fn check_positive(&self) -> Result<(), ShapeError> {
@@ -89,8 +109,14 @@ impl ModelShape {
             ("padded_vocab_size", self.padded_vocab_size),
             ("seq_length", self.seq_length),
             ("micro_batch_size", self.micro_batch_size),
-            ("tensor_model_parallel_size", self.tensor_model_parallel_size),
-            ("pipeline_model_parallel_size", self.pipeline_model_parallel_size),
+            (
+                "tensor_model_parallel_size",
+                self.tensor_model_parallel_size,
+            ),
+            (
+                "pipeline_model_parallel_size",
+                self.pipeline_model_parallel_size,
+            ),
             ("wgrad_splits", self.wgrad_splits),
         ];
         match sizes.into_iter().find(|(_, value)| *value == 0) {
@@ -99,34 +125,102 @@ impl ModelShape {
         }
     }
 
+    fn check_numbers(&self) -> Result<(), ShapeError> {
+        let dropout = self.hidden_dropout;
+        let base = self.rotary_base;
+        let epsilon = self.norm_epsilon;
+        let rules = [
+            (
+                "hidden_dropout",
+                dropout,
+                "at least 0 and below 1",
+                (0.0..1.0).contains(&dropout),
+            ),
+            (
+                "rotary_base",
+                base,
+                "finite and at least 1",
+                base >= 1.0 && base.is_finite(),
+            ),
+            (
+                "norm_epsilon",
+                epsilon,
+                "above 0 and finite",
+                epsilon > 0.0 && epsilon.is_finite(),
+            ),
+        ];
+        match rules.into_iter().find(|(.., good)| !good) {
+            Some((name, value, rule, _)) => Err(ShapeError::Number {
+                name,
+                value: value.to_string(),
+                rule,
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// The greatest buffers, in 64 bits, before anything multiplies in 32.
     fn check_words(&self) -> Result<(), ShapeError> {
         let product = |sizes: &[u32]| {
-            sizes.iter().fold(1u64, |words, size| words.saturating_mul(u64::from(*size)))
+            sizes
+                .iter()
+                .fold(1u64, |words, size| words.saturating_mul(u64::from(*size)))
         };
         let (seq, batch) = (self.seq_length, self.micro_batch_size);
         let buffers = [
-            ("wgrad parts of fc1", product(&[self.wgrad_splits, 2, self.ffn_hidden_size, self.hidden_size])),
-            ("wgrad parts of qkv", product(&[self.wgrad_splits, 3, self.hidden_size, self.hidden_size])),
-            ("wgrad parts of the head", product(&[self.wgrad_splits, self.padded_vocab_size, self.hidden_size])),
+            (
+                "wgrad parts of fc1",
+                product(&[self.wgrad_splits, 2, self.ffn_hidden_size, self.hidden_size]),
+            ),
+            (
+                "wgrad parts of qkv",
+                product(&[self.wgrad_splits, 3, self.hidden_size, self.hidden_size]),
+            ),
+            (
+                "wgrad parts of the head",
+                product(&[self.wgrad_splits, self.padded_vocab_size, self.hidden_size]),
+            ),
             ("the logits", product(&[seq, batch, self.padded_vocab_size])),
-            ("fc1's output", product(&[seq, batch, 2, self.ffn_hidden_size])),
-            ("the attention's qkv", product(&[seq, batch, 3, self.hidden_size])),
-            ("the attention's probabilities", product(&[seq, seq, batch, self.num_attention_heads])),
+            (
+                "fc1's output",
+                product(&[seq, batch, 2, self.ffn_hidden_size]),
+            ),
+            (
+                "the attention's qkv",
+                product(&[seq, batch, 3, self.hidden_size]),
+            ),
+            ("the rotary tables", product(&[seq, 1 << 8])),
+            (
+                "the attention's probabilities",
+                product(&[seq, seq, batch, self.num_attention_heads]),
+            ),
         ];
         match buffers.into_iter().find(|(_, words)| *words > BUFFER_LIMIT) {
-            Some((name, words)) => Err(ShapeError::TooLarge { name, words, limit: BUFFER_LIMIT }),
+            Some((name, words)) => Err(ShapeError::TooLarge {
+                name,
+                words,
+                limit: BUFFER_LIMIT,
+            }),
             None => Ok(()),
         }
     }
 
     fn check_divisible(&self) -> Result<(), ShapeError> {
-        let tp = ("tensor_model_parallel_size", self.tensor_model_parallel_size);
+        let tp = (
+            "tensor_model_parallel_size",
+            self.tensor_model_parallel_size,
+        );
         let heads = ("num_attention_heads", self.num_attention_heads);
-        let two_each = ("2 * num_attention_heads", self.num_attention_heads.saturating_mul(2));
+        let two_each = (
+            "2 * num_attention_heads",
+            self.num_attention_heads.saturating_mul(2),
+        );
         // Kernels take four columns at a time.
         let fours = ("4 * tensor_model_parallel_size", tp.1.saturating_mul(4));
-        let pp = ("pipeline_model_parallel_size", self.pipeline_model_parallel_size);
+        let pp = (
+            "pipeline_model_parallel_size",
+            self.pipeline_model_parallel_size,
+        );
         let mut rules = vec![
             ("num_attention_heads", self.num_attention_heads, tp),
             ("hidden_size", self.hidden_size, heads),
@@ -141,7 +235,12 @@ impl ModelShape {
         }
         for (name, value, (by_name, by)) in rules {
             if value % by != 0 {
-                return Err(ShapeError::NotDivisible { name, value, by_name, by });
+                return Err(ShapeError::NotDivisible {
+                    name,
+                    value,
+                    by_name,
+                    by,
+                });
             }
         }
         Ok(())

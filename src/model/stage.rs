@@ -42,8 +42,8 @@ pub struct Scratch {
     pub grad_fc1: Tensor,
     pub grad_context: Tensor,
     pub grad_qkv: Tensor,
-    /// `[batch, heads, seq, seq]` fp32.
-    pub grad_scores: Tensor,
+    /// `[batch, heads, seq, seq]` fp32: scores in forward, their gradient in backward.
+    pub scores: Tensor,
 }
 
 impl Scratch {
@@ -53,7 +53,11 @@ impl Scratch {
         let hidden = shape.hidden_size;
         let scores = tokens * shape.local_heads() * shape.seq_length;
         // Without a split the kernel writes the gradient's own slot.
-        let parts = if shape.wgrad_splits > 1 { shape.wgrad_splits * greatest_weight } else { 4 };
+        let parts = if shape.wgrad_splits > 1 {
+            shape.wgrad_splits * greatest_weight
+        } else {
+            4
+        };
         let mut new = |name: &str, len| rank.alloc(name, dtype, len);
         let normed = new("normed", local * hidden);
         let partial = new("partial", tokens * hidden);
@@ -78,7 +82,7 @@ impl Scratch {
             grad_fc1,
             grad_context,
             grad_qkv,
-            grad_scores: rank.alloc("grad_scores", Dtype::F32, scores),
+            scores: rank.alloc("scores", Dtype::F32, scores),
         }
     }
 }

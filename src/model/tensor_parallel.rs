@@ -10,7 +10,11 @@ use crate::world::{Family, Rank, Tensor};
 impl Stage {
     /// Where a partial result over tensor-parallel ranks is written, before `reduce` gives `out`.
     pub fn partial_for(&self, out: Tensor) -> Tensor {
-        if self.shape.splits_sequence() { self.scratch.partial } else { out }
+        if self.shape.splits_sequence() {
+            self.scratch.partial
+        } else {
+            out
+        }
     }
 
     /// Sums `partial` over tensor-parallel ranks into `out`: reduce-scatter over the sequence, or
@@ -32,7 +36,11 @@ impl Stage {
 
     /// Where a norm writes what a column-parallel linear reads from `full`.
     pub fn local_for(&self, full: Tensor) -> Tensor {
-        if self.shape.splits_sequence() { self.scratch.normed } else { full }
+        if self.shape.splits_sequence() {
+            self.scratch.normed
+        } else {
+            full
+        }
     }
 
     /// All tokens of `local`: gathered into `full`, or `local` itself where the sequence is whole.

@@ -80,28 +80,41 @@ impl TransformerLayer {
     ) {
         let added = stage.scratch.reduced;
         let local = stage.local_for(saved.input_normed);
-        self.input_norm.forward(rank, stage, input, saved.input_rstd, local);
+        self.input_norm
+            .forward(rank, stage, input, saved.input_rstd, local);
         self.gather(rank, stage, local, saved.input_normed);
         let partial = stage.partial_for(added);
-        self.attention.forward(rank, stage, &saved.attention, saved.input_normed, partial);
+        self.attention
+            .forward(rank, stage, &saved.attention, saved.input_normed, partial);
         self.leave(rank, stage, partial, added, self.site(0), rng);
 
         let (middle, rstd) = (saved.middle, saved.mlp_rstd);
         let local = stage.local_for(saved.mlp_normed);
-        self.mlp_norm.add_forward(rank, stage, input, added, middle, rstd, local);
+        self.mlp_norm
+            .add_forward(rank, stage, input, added, middle, rstd, local);
         self.gather(rank, stage, local, saved.mlp_normed);
-        self.mlp.forward(rank, stage, &saved.mlp, saved.mlp_normed, partial);
+        self.mlp
+            .forward(rank, stage, &saved.mlp, saved.mlp_normed, partial);
         self.leave(rank, stage, partial, added, self.site(1), rng);
         rank.module(&self.module, |rank| {
             let count = middle.len;
             let operands = [middle, added, saved.output];
             let params = [count, stage.round_code()];
-            rank.launch("residual", "residual_add", [count, 1, 1], &operands, &params);
+            rank.launch(
+                "residual",
+                "residual_add",
+                [count, 1, 1],
+                &operands,
+                &params,
+            );
         });
     }
 
     /// `grad_input` from `grad_output`; the two may be the same tensor.
-    #[allow(clippy::too_many_arguments, reason = "a backward has its forward's tensors and more")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a backward has its forward's tensors and more"
+    )]
     pub fn backward(
         &self,
         rank: &mut Rank,
@@ -119,19 +132,30 @@ impl TransformerLayer {
 
         let grad_y = self.enter_backward(rank, stage, grad_output, self.site(1), rng);
         let x = saved.mlp_normed;
-        self.mlp.backward(rank, stage, &saved.mlp, x, grad_y, partial, microbatch);
+        self.mlp
+            .backward(rank, stage, &saved.mlp, x, grad_y, partial, microbatch);
         rank.module(&self.module, |rank| stage.reduce(rank, partial, reduced));
         let kept = (saved.middle, saved.mlp_rstd);
         let around = Some(grad_output);
-        self.mlp_norm.backward(rank, stage, kept, reduced, around, grad_middle, microbatch);
+        self.mlp_norm
+            .backward(rank, stage, kept, reduced, around, grad_middle, microbatch);
 
         let grad_y = self.enter_backward(rank, stage, grad_middle, self.site(0), rng);
         let x = saved.input_normed;
-        self.attention.backward(rank, stage, &saved.attention, x, grad_y, partial, microbatch);
+        self.attention.backward(
+            rank,
+            stage,
+            &saved.attention,
+            x,
+            grad_y,
+            partial,
+            microbatch,
+        );
         rank.module(&self.module, |rank| stage.reduce(rank, partial, reduced));
         let kept = (input, saved.input_rstd);
         let around = Some(grad_middle);
-        self.input_norm.backward(rank, stage, kept, reduced, around, grad_input, microbatch);
+        self.input_norm
+            .backward(rank, stage, kept, reduced, around, grad_input, microbatch);
     }
 
     /// Dropout site of the stage: 0 is the embedding's.

@@ -1,10 +1,7 @@
 //! Number formats, exact sums, and the ladder's pure mathematics. No input or output.
 
-<<<<<<< HEAD
-mod digest;
-=======
 pub mod bits;
->>>>>>> h2
+mod digest;
 mod dtype;
 pub mod ladder;
 pub mod philox;

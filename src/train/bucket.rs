@@ -39,7 +39,11 @@ pub struct FlatLayout {
 
 impl FlatLayout {
     /// Buckets close once they hold at least `bucket_size` parameters; `None` is one bucket.
-    pub fn new(parameters: &[Parameter], bucket_size: Option<u32>, data_parallel_size: u32) -> Self {
+    pub fn new(
+        parameters: &[Parameter],
+        bucket_size: Option<u32>,
+        data_parallel_size: u32,
+    ) -> Self {
         assert!(data_parallel_size > 0 && !parameters.is_empty());
         let whole = ALIGNMENT * data_parallel_size;
         let mut offsets = vec![0; parameters.len()];
@@ -57,7 +61,11 @@ impl FlatLayout {
                 (start, held) = (end, 0);
             }
         }
-        FlatLayout { offsets, buckets, data_parallel_size }
+        FlatLayout {
+            offsets,
+            buckets,
+            data_parallel_size,
+        }
     }
 
     /// Words of a flat buffer.
@@ -99,9 +107,11 @@ mod tests {
 
     #[test]
     fn parameters_do_not_overlap_and_shards_cover_once() {
-        for (sizes, bucket_size, dp) in
-            [(vec![100, 7, 64, 1, 300], None, 4), (vec![100, 7, 64, 1, 300], Some(70), 3), (vec![5], Some(1), 1)]
-        {
+        for (sizes, bucket_size, dp) in [
+            (vec![100, 7, 64, 1, 300], None, 4),
+            (vec![100, 7, 64, 1, 300], Some(70), 3),
+            (vec![5], Some(1), 1),
+        ] {
             let list = parameters(&sizes);
             let flat = FlatLayout::new(&list, bucket_size, dp);
             let mut owners = vec![0; flat.len() as usize];
@@ -128,6 +138,9 @@ mod tests {
     fn buckets_close_in_reverse_order() {
         let flat = FlatLayout::new(&parameters(&[64, 64, 64]), Some(128), 1);
         assert_eq!(flat.offsets, [128, 64, 0]);
-        assert_eq!(flat.buckets, [Bucket { range: 0..128 }, Bucket { range: 128..192 }]);
+        assert_eq!(
+            flat.buckets,
+            [Bucket { range: 0..128 }, Bucket { range: 128..192 }]
+        );
     }
 }

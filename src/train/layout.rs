@@ -1,6 +1,6 @@
 //! Where a rank stands in the parallel layout, and the communicators that follow from it.
 
-use crate::world::GroupId;
+use crate::world::{Communicator, GroupId};
 
 /// Sizes of the parallel dimensions, and the order in which ranks are numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +33,22 @@ pub enum CommunicatorKind {
     World,
 }
 
-/// A communicator: its ranks in group order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Communicator {
-    pub kind: CommunicatorKind,
-    pub ranks: Vec<u32>,
+impl CommunicatorKind {
+    const ALL: [CommunicatorKind; 4] = [
+        CommunicatorKind::TensorParallel,
+        CommunicatorKind::DataParallel,
+        CommunicatorKind::ModelParallel,
+        CommunicatorKind::World,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            CommunicatorKind::TensorParallel => "tp",
+            CommunicatorKind::DataParallel => "dp",
+            CommunicatorKind::ModelParallel => "mp",
+            CommunicatorKind::World => "world",
+        }
+    }
 }
 
 /// The communicators one rank belongs to, by their places in `Layout::communicators`.
@@ -62,16 +73,27 @@ const RANK_LIMIT: u64 = 1 << 16;
 impl Layout {
     pub fn check(&self) -> Result<(), LayoutError> {
         let sizes = [
-            ("tensor_model_parallel_size", self.tensor_model_parallel_size),
-            ("pipeline_model_parallel_size", self.pipeline_model_parallel_size),
+            (
+                "tensor_model_parallel_size",
+                self.tensor_model_parallel_size,
+            ),
+            (
+                "pipeline_model_parallel_size",
+                self.pipeline_model_parallel_size,
+            ),
             ("data_parallel_size", self.data_parallel_size),
         ];
         if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Err(LayoutError::Zero(name));
         }
-        let ranks = sizes.iter().fold(1u64, |n, (_, size)| n.saturating_mul(u64::from(*size)));
+        let ranks = sizes
+            .iter()
+            .fold(1u64, |n, (_, size)| n.saturating_mul(u64::from(*size)));
         if ranks > RANK_LIMIT {
-            return Err(LayoutError::TooManyRanks { ranks, limit: RANK_LIMIT });
+            return Err(LayoutError::TooManyRanks {
+                ranks,
+                limit: RANK_LIMIT,
+            });
         }
         Ok(())
     }
@@ -83,7 +105,10 @@ impl Layout {
 
     /// Global rank at `place`.
     pub fn rank(&self, place: Coordinates) -> u32 {
-        let (tp, pp) = (self.tensor_model_parallel_size, self.pipeline_model_parallel_size);
+        let (tp, pp) = (
+            self.tensor_model_parallel_size,
+            self.pipeline_model_parallel_size,
+        );
         let outer = if self.use_tp_pp_dp_mapping {
             place.stage + pp * place.data
         } else {
@@ -93,50 +118,64 @@ impl Layout {
     }
 
     pub fn coordinates(&self, rank: u32) -> Coordinates {
-        assert!(rank < self.world_size(), "rank {rank} of {}", self.world_size());
-        let (tp, pp) = (self.tensor_model_parallel_size, self.pipeline_model_parallel_size);
+        assert!(
+            rank < self.world_size(),
+            "rank {rank} of {}",
+            self.world_size()
+        );
+        let (tp, pp) = (
+            self.tensor_model_parallel_size,
+            self.pipeline_model_parallel_size,
+        );
         let (tensor, outer) = (rank % tp, rank / tp);
         if self.use_tp_pp_dp_mapping {
-            Coordinates { tensor, stage: outer % pp, data: outer / pp }
+            Coordinates {
+                tensor,
+                stage: outer % pp,
+                data: outer / pp,
+            }
         } else {
             let dp = self.data_parallel_size;
-            Coordinates { tensor, data: outer % dp, stage: outer / dp }
+            Coordinates {
+                tensor,
+                data: outer % dp,
+                stage: outer / dp,
+            }
         }
     }
 
     /// Every communicator: tensor-parallel groups, data-parallel ones, model-parallel ones, the
     /// world; each kind in order of its least rank, ranks ascending.
     pub fn communicators(&self) -> Vec<Communicator> {
-        use CommunicatorKind::*;
         let mut list = Vec::new();
-        for kind in [TensorParallel, DataParallel, ModelParallel, World] {
-            let mut groups = vec![Vec::new(); self.group_count(kind) as usize];
-            for rank in 0..self.world_size() {
-                groups[self.group_place(kind, rank) as usize].push(rank);
+        for kind in CommunicatorKind::ALL {
+            for place in 0..self.group_count(kind) {
+                let named = |rank: &u32| self.group_place(kind, *rank) == place;
+                let name = format!("{}{place}", kind.name());
+                let ranks: Vec<u32> = (0..self.world_size()).filter(named).collect();
+                list.push(Communicator {
+                    name,
+                    ranks: ranks.into(),
+                });
             }
-            groups.sort();
-            list.extend(groups.into_iter().map(|ranks| Communicator { kind, ranks }));
         }
         list
     }
 
-    /// Where `rank`'s communicators stand in `communicators`, each found by its ranks.
+    /// Where `rank`'s communicators stand in `communicators`.
     pub fn groups_of(&self, rank: u32) -> GroupIds {
-        self.find_groups(&self.communicators(), rank)
-    }
-
-    /// The same for a list that was already made.
-    pub fn find_groups(&self, list: &[Communicator], rank: u32) -> GroupIds {
-        let find = |kind| {
-            let holds = |c: &Communicator| c.kind == kind && c.ranks.binary_search(&rank).is_ok();
-            let place = list.iter().position(holds).expect("every rank is in a group of each kind");
-            GroupId(place as u32)
+        let id = |kind| {
+            let before = CommunicatorKind::ALL
+                .iter()
+                .take_while(|other| **other != kind);
+            let first: u32 = before.map(|other| self.group_count(*other)).sum();
+            GroupId(first + self.group_place(kind, rank))
         };
         GroupIds {
-            tensor: find(CommunicatorKind::TensorParallel),
-            data: find(CommunicatorKind::DataParallel),
-            model: find(CommunicatorKind::ModelParallel),
-            world: find(CommunicatorKind::World),
+            tensor: id(CommunicatorKind::TensorParallel),
+            data: id(CommunicatorKind::DataParallel),
+            model: id(CommunicatorKind::ModelParallel),
+            world: id(CommunicatorKind::World),
         }
     }
 
@@ -152,13 +191,11 @@ impl Layout {
         self.world_size() / size
     }
 
-    /// A number that ranks of one group share, below `group_count`.
+    /// The number of a rank's group among those of its kind, which go by their least ranks.
     fn group_place(&self, kind: CommunicatorKind, rank: u32) -> u32 {
         let place = self.coordinates(rank);
         match kind {
-            CommunicatorKind::TensorParallel => {
-                place.data + self.data_parallel_size * place.stage
-            }
+            CommunicatorKind::TensorParallel => rank / self.tensor_model_parallel_size,
             CommunicatorKind::DataParallel => {
                 place.tensor + self.tensor_model_parallel_size * place.stage
             }
@@ -186,19 +223,22 @@ mod tests {
         let list = layout(false).communicators();
         let data: Vec<&[u32]> = list
             .iter()
-            .filter(|c| c.kind == CommunicatorKind::DataParallel)
-            .map(|c| c.ranks.as_slice())
+            .filter(|c| c.name.starts_with("dp"))
+            .map(|c| &c.ranks[..])
             .collect();
-        assert_eq!(data, [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]);
-        let model = list.iter().find(|c| c.kind == CommunicatorKind::ModelParallel).unwrap();
-        assert_eq!(model.ranks, [0, 1, 8, 9]);
+        assert_eq!(
+            data,
+            [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]
+        );
+        let model = list.iter().find(|c| c.name == "mp0").unwrap();
+        assert_eq!(model.ranks[..], [0, 1, 8, 9]);
     }
 
     #[test]
     fn other_mapping_puts_stages_first() {
         let list = layout(true).communicators();
-        let model = list.iter().find(|c| c.kind == CommunicatorKind::ModelParallel).unwrap();
-        assert_eq!(model.ranks, [0, 1, 2, 3]);
+        let model = list.iter().find(|c| c.name == "mp0").unwrap();
+        assert_eq!(model.ranks[..], [0, 1, 2, 3]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use bucket::{Bucket, FlatLayout};
 pub use checkpoint::{Checkpoint, CheckpointError, RankState};
 pub use corpus::{BUILT_IN_TEXT, Corpus, CorpusError};
 pub use initial::Initial;
-pub use layout::{Communicator, CommunicatorKind, GroupIds, Layout, LayoutError};
+pub use layout::{CommunicatorKind, Coordinates, GroupIds, Layout, LayoutError};
 pub use options::{OptionsError, TrainOptions};
 pub use program::{Run, program};
 pub use schedule::{Work, one_forward_one_backward};

@@ -38,7 +38,11 @@ pub enum OptionsError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     #[error("the model is split {model} ways by {name}, the layout {layout} ways")]
-    LayoutMismatch { name: &'static str, model: u32, layout: u32 },
+    LayoutMismatch {
+        name: &'static str,
+        model: u32,
+        layout: u32,
+    },
     #[error(
         "global_batch_size {global} is not a positive multiple of micro_batch_size {micro} times \
          {data} data-parallel ranks"
@@ -69,7 +73,11 @@ impl TrainOptions {
         let data = self.layout.data_parallel_size;
         let each = u64::from(micro) * u64::from(data);
         if global == 0 || u64::from(global) % each != 0 {
-            return Err(OptionsError::Batch { global, micro, data });
+            return Err(OptionsError::Batch {
+                global,
+                micro,
+                data,
+            });
         }
         if self.microbatches() > 4096 {
             return Err(OptionsError::TooManyMicrobatches(self.microbatches()));
@@ -105,7 +113,11 @@ impl TrainOptions {
             ),
         ];
         match pairs.into_iter().find(|(_, model, layout)| model != layout) {
-            Some((name, model, layout)) => Err(OptionsError::LayoutMismatch { name, model, layout }),
+            Some((name, model, layout)) => Err(OptionsError::LayoutMismatch {
+                name,
+                model,
+                layout,
+            }),
             None => Ok(()),
         }
     }
@@ -116,12 +128,18 @@ impl TrainOptions {
             ("lr", self.lr, self.lr >= 0.0),
             ("adam_beta1", self.adam_beta1, fraction(self.adam_beta1)),
             ("adam_beta2", self.adam_beta2, fraction(self.adam_beta2)),
-            ("adam_eps", self.adam_eps, self.adam_eps >= 0.0),
+            ("adam_eps", self.adam_eps, self.adam_eps > 0.0),
             ("weight_decay", self.weight_decay, self.weight_decay >= 0.0),
             ("clip_grad", self.clip_grad, self.clip_grad >= 0.0),
         ];
-        match numbers.into_iter().find(|(_, value, good)| !good || !value.is_finite()) {
-            Some((name, value, _)) => Err(OptionsError::Number { name, value: value.to_string() }),
+        match numbers
+            .into_iter()
+            .find(|(_, value, good)| !good || !value.is_finite())
+        {
+            Some((name, value, _)) => Err(OptionsError::Number {
+                name,
+                value: value.to_string(),
+            }),
             None => Ok(()),
         }
     }
@@ -132,10 +150,15 @@ impl TrainOptions {
         let hidden = u64::from(model.hidden_size);
         let layer = hidden * (4 * hidden + 3 * u64::from(model.ffn_hidden_size) + 2);
         let ends = hidden * (2 * u64::from(model.padded_vocab_size) + 1);
-        let whole = layer.saturating_mul(u64::from(model.num_layers)).saturating_add(ends);
+        let whole = layer
+            .saturating_mul(u64::from(model.num_layers))
+            .saturating_add(ends);
         let words = whole.saturating_mul(u64::from(self.microbatches()));
         if words > LIMIT {
-            return Err(OptionsError::TooLarge { words, limit: LIMIT });
+            return Err(OptionsError::TooLarge {
+                words,
+                limit: LIMIT,
+            });
         }
         Ok(())
     }

@@ -62,6 +62,9 @@ mod tests {
         use Work::{Backward as B, Forward as F};
         let first = one_forward_one_backward(2, 0, 3);
         assert_eq!(first, [F(0), F(1), B(0), F(2), B(1), B(2)]);
-        assert_eq!(one_forward_one_backward(2, 1, 3), [F(0), B(0), F(1), B(1), F(2), B(2)]);
+        assert_eq!(
+            one_forward_one_backward(2, 1, 3),
+            [F(0), B(0), F(1), B(1), F(2), B(2)]
+        );
     }
 }
