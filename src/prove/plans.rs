@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::plan::selector::{Backend, Collective, Reduction, Request, Selector};
-use crate::plan::{Combine, Environment, Plan};
+use crate::plan::{Backend, Collective, Combine, Environment, Plan, Reduction, Request, Selector};
 use crate::topology::Allocation;
 use crate::world::command::CollectiveKind;
 use crate::world::{CollectiveShape, Communicator, PlanSource};
@@ -26,7 +25,10 @@ impl AllocationPlans {
             .iter()
             .map(|allocation| Selector::new(allocation.clone(), environment.clone()))
             .collect();
-        AllocationPlans { selectors, communicators }
+        AllocationPlans {
+            selectors,
+            communicators,
+        }
     }
 }
 

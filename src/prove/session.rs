@@ -13,7 +13,8 @@ use crate::prove::sweep::{FullSizeAddends, SweepOptions};
 use crate::scenario::{Data, Free, FullSize, Scenario};
 use crate::topology::{Allocation, Topology, TopologyError};
 use crate::train::{
-    BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial, OptionsError, Run, TrainOptions, program,
+    BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
+    OptionsError, Run, TrainOptions, program,
 };
 use crate::world::{
     Communicator, Family, GroupId, Observer, RunOptions, RunRecord, Unobserved, World, WorldError,
@@ -75,7 +76,8 @@ impl Session {
         let environment =
             Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
         let allocations = allocations(&scenario)?;
-        let (kinds, communicators) = communicators(&options);
+        let kinds = options.layout.communicator_kinds();
+        let communicators: Arc<[Communicator]> = options.layout.communicators().into();
         let varying = match scenario.free.contains(&Free::Placement) {
             true => &allocations[..],
             false => &allocations[..1],
@@ -86,6 +88,8 @@ impl Session {
             Data::BuiltIn => BUILT_IN_TEXT.as_bytes().into(),
             Data::File { bytes, .. } => bytes.clone(),
         };
+        let corpus = Corpus::Bytes(bytes.clone());
+        corpus.check(options.model.seq_length, options.model.padded_vocab_size)?;
         Ok(Session {
             world: World {
                 ranks: options.layout.world_size(),
@@ -94,7 +98,7 @@ impl Session {
                 plans: Arc::new(plans),
             },
             data_hash: Digest::of_bytes(&bytes),
-            corpus: Corpus::new(bytes, &options.model)?,
+            corpus,
             options: Arc::new(options),
             engine: CpuEngine::new(workers)?,
             scenario,
@@ -134,7 +138,8 @@ impl Session {
         let initial = Initial::Seeded(self.options.seed);
         let run = Run { steps, checkpoint };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);
-        self.world.run(&mut self.engine, options, &program, observer)
+        self.world
+            .run(&mut self.engine, options, &program, observer)
     }
 
     /// A run that nothing watches.
@@ -157,10 +162,18 @@ impl Session {
             seed: self.seed,
             element_budget: ELEMENT_BUDGET,
             placements: self.allocations.iter().map(|a| a.name.clone()).collect(),
-            groups: self.world.communicators.iter().map(|c| c.name.clone()).collect(),
+            groups: self
+                .world
+                .communicators
+                .iter()
+                .map(|c| c.name.clone())
+                .collect(),
             full_size: Arc::new(FullSizeCounts {
                 here: FullSize::of(&self.scenario.recipe),
-                full: self.scenario.full_size.unwrap_or(FullSize::of(&self.scenario.recipe)),
+                full: self
+                    .scenario
+                    .full_size
+                    .unwrap_or(FullSize::of(&self.scenario.recipe)),
                 kinds: self.kinds.clone(),
             }),
         }
@@ -174,7 +187,9 @@ fn allocations(scenario: &Scenario) -> Result<Vec<Allocation>, CheckError> {
         let hosts = world.div_ceil(GPUS_PER_HOST);
         let topology = Topology::switched("block", hosts, GPUS_PER_HOST);
         let block = topology.block(world);
-        return Ok(vec![block.expect("the hosts were counted to hold every rank")]);
+        return Ok(vec![
+            block.expect("the hosts were counted to hold every rank"),
+        ]);
     }
     let read = |file: &crate::scenario::AllocationFile| {
         let name = file.name.clone();
@@ -190,28 +205,6 @@ fn allocations(scenario: &Scenario) -> Result<Vec<Allocation>, CheckError> {
         }
     };
     scenario.allocations.iter().map(read).collect()
-}
-
-fn communicators(options: &TrainOptions) -> (Vec<CommunicatorKind>, Arc<[Communicator]>) {
-    let list = options.layout.communicators();
-    let kinds = list.iter().map(|communicator| communicator.kind).collect();
-    let named = list
-        .into_iter()
-        .map(|communicator| {
-            let prefix = match communicator.kind {
-                CommunicatorKind::TensorParallel => "tp",
-                CommunicatorKind::DataParallel => "dp",
-                CommunicatorKind::ModelParallel => "mp",
-                CommunicatorKind::World => "world",
-            };
-            let name = match communicator.kind {
-                CommunicatorKind::World => prefix.to_string(),
-                _ => format!("{prefix}[{}]", communicator.ranks[0]),
-            };
-            Communicator { name, ranks: communicator.ranks.into() }
-        })
-        .collect();
-    (kinds, named)
 }
 
 /// Addends of each family at full size.
