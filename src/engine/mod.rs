@@ -54,11 +54,28 @@ pub struct EngineIdentity {
 #[non_exhaustive]
 pub enum EngineError {
     #[error("kernel {kernel} indexes operand `{operand}` outside its {extent} elements")]
-    OutOfExtent { kernel: String, operand: String, extent: u32, launch: usize },
+    OutOfExtent {
+        kernel: String,
+        operand: String,
+        extent: u32,
+        launch: usize,
+    },
     #[error("kernel {kernel}: {reason}")]
     Unsupported { kernel: String, reason: String },
     #[error("a launch of {kernel} is malformed: {reason}")]
-    BadLaunch { kernel: String, reason: String, launch: usize },
+    BadLaunch {
+        kernel: String,
+        reason: String,
+        launch: usize,
+    },
+    #[error(
+        "no {words} words at {offset_words} in arena {arena}, or not the same number on both sides"
+    )]
+    BadSpan {
+        arena: u32,
+        offset_words: u32,
+        words: u32,
+    },
     #[error("arena of {words} words cannot be had: {reason}")]
     OutOfMemory { words: u64, reason: String },
 }
