@@ -33,16 +33,15 @@ fn smoke() {
         println!("{k:?} {v:#?}");
     }
     println!("drifts {:?} notes {:?}", r.drifts, r.notes);
-    let t = std::time::Instant::now();
-    let o = RunOptions {
-        start_descending: true,
-        batch_launches_max: 3,
-        memory: MemoryOptions {
-            base_words: 4160,
-            poison: Some(0xdead_beef),
-        },
-        ..Default::default()
-    };
-    let r2 = s.plain_run(&o, steps).unwrap();
-    println!("second {:?} {}", t.elapsed(), r.root() == r2.root());
+    for (n, o) in [("desc", RunOptions { start_descending: true, ..Default::default() }), ("batch", RunOptions { batch_launches_max: 3, ..Default::default() }),
+       ("base", RunOptions { memory: MemoryOptions { base_words: 4160, poison: None }, ..Default::default() }), ("poison", RunOptions { memory: MemoryOptions { base_words: 0, poison: Some(0xdead_beef) }, ..Default::default() })] {
+    let r2 = s.plain_run(&RunOptions { record_nodes: true, ..o.clone() }, steps.clone()).unwrap();
+    println!("second {n} {}", r.root() == r2.root());
+    if r.root() != r2.root() {
+      let r1 = s.plain_run(&RunOptions { record_nodes: true, ..Default::default() }, steps.clone()).unwrap();
+      println!("{} {}", r1.records.len(), r2.records.len());
+      for rank in 0..16 { let a: Vec<_> = r1.records.iter().filter(|x| x.rank == rank).collect(); let b: Vec<_> = r2.records.iter().filter(|x| x.rank == rank).collect();
+        for (x, y) in a.iter().zip(&b) { if x.digest != y.digest { println!("{} {} vs {}", rank, x.site, y.site); break; } } }
+    }
+    }
 }

@@ -393,10 +393,13 @@ impl<'a> Coordinator<'a> {
         };
         self.plant_state_faults(rank, step)?;
         let state = &mut self.ranks[rank as usize];
-        for (name, tensor) in std::mem::take(&mut state.metrics) {
-            let words = self.engine.read(state.memory.span(tensor))?;
+        for (name, tensor) in &state.metrics {
+            let words = self.engine.read(state.memory.span(*tensor))?;
             let value = f32::from_bits(words[0]);
-            self.record.metrics.entry((step, name)).or_insert(value);
+            self.record
+                .metrics
+                .entry((step, name.clone()))
+                .or_insert(value);
         }
         self.record
             .roots
