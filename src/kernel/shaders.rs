@@ -7,7 +7,10 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         "fold_segments",
         include_str!("../../shaders/fold_segments.wgsl"),
     ),
-    ("math/combine", include_str!("../../shaders/math/combine.wgsl")),
+    (
+        "math/combine",
+        include_str!("../../shaders/math/combine.wgsl"),
+    ),
     ("math/round", include_str!("../../shaders/math/round.wgsl")),
     ("matmul_nn", include_str!("../../shaders/matmul_nn.wgsl")),
     ("matmul_nt", include_str!("../../shaders/matmul_nt.wgsl")),
