@@ -13,7 +13,7 @@ fn smoke() {
     let steps = s.steps();
     let t = std::time::Instant::now();
     let r = s
-        .run(&RunOptions::default(), steps.clone(), None, &mut sweep)
+        .run(&RunOptions { hazard_steps_max: 2, ..Default::default() }, steps.clone(), None, &mut sweep)
         .unwrap();
     println!(
         "run {:?} nodes {} folds {} waves {} mem {}",
@@ -32,7 +32,7 @@ fn smoke() {
     for (k, v) in &sweep.first {
         println!("{k:?} {v:#?}");
     }
-    println!("drifts {:?} notes {:?}", r.drifts, r.notes);
+    println!("hazards {:#?} {}", r.hazards, r.hazards_beyond); println!("drifts {:?} notes {:?}", r.drifts, r.notes);
     for (n, o) in [("desc", RunOptions { start_descending: true, ..Default::default() }), ("batch", RunOptions { batch_launches_max: 3, ..Default::default() }),
        ("base", RunOptions { memory: MemoryOptions { base_words: 4160, poison: None }, ..Default::default() }), ("poison", RunOptions { memory: MemoryOptions { base_words: 0, poison: Some(0xdead_beef) }, ..Default::default() })] {
     let r2 = s.plain_run(&RunOptions { record_nodes: true, ..o.clone() }, steps.clone()).unwrap();
