@@ -1,7 +1,9 @@
 //! Proofs and their outcome: the sweep, the oracles, planted faults, certificates, replay tokens.
 
 pub mod outcome;
+pub mod plans;
 pub mod progress;
+pub mod session;
 pub mod sweep;
 pub mod token;
 
