@@ -52,8 +52,8 @@ pub enum TokenError {
 
 const VERSION: u8 = 1;
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of the longest token: 1 + 5 + 4 + 1 + 4 * 5 + 10 + 3 bytes. An owner has 33 bits, which
-/// five bytes hold.
+/// Characters of the longest token: 1 + 5 + 4 + 1 + 4 * 5 + 10 + 3 bytes. An owner has 33
+/// bits, which five bytes hold.
 const CHARS_MAX: usize = 71;
 const CHECKSUM_BYTES: usize = 3;
 
@@ -317,7 +317,9 @@ mod tests {
         }
 
         #[test]
-        fn one_wrong_character_is_always_detected(token in tokens(), at in 0usize..80, by in 1u8..32) {
+        fn one_wrong_character_is_always_detected(
+            token in tokens(), at in 0usize..80, by in 1u8..32,
+        ) {
             let text = token.encode();
             let at = at % text.len();
             let digit = digit_of(char::from(text.as_bytes()[at])).unwrap();
