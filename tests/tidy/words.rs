@@ -25,7 +25,7 @@ fn contains_word(code: &str, word: &str) -> bool {
     code.match_indices(word).any(|(at, _)| {
         let before = is_name(code[..at].chars().next_back());
         let after = is_name(code[at + word.len()..].chars().next());
-        !(starts_name && before) && !(ends_name && after)
+        !(starts_name && before || ends_name && after)
     })
 }
 
