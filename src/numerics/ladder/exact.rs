@@ -13,19 +13,25 @@ pub fn l0(sum: &Sum) -> bool {
     l0_under(&EXACT, sum)
 }
 
+/// L0 from a fold's shape alone: `count` values are added, the accumulator's counted unless it is
+/// a proven +0. Not for a fold whose build may contract a multiplication into its additions.
+pub fn l0_by_shape(count: usize, addend: Dtype, partial: Dtype) -> bool {
+    l0_shape_under(&EXACT, count, addend, partial)
+}
+
 pub(super) fn l0_under(conditions: &Conditions, sum: &Sum) -> bool {
     let count = if conditions.count_base {
         sum.count()
     } else {
         sum.addends.len()
     };
-    sum.is_floating()
-        && count <= conditions.structural_count
-        && (!conditions.structural_types || holds_every_value_of(sum.partial, sum.addend))
+    l0_shape_under(conditions, count, sum.addend, sum.partial) && sum.out != Dtype::U32
 }
 
-fn holds_every_value_of(wide: Dtype, narrow: Dtype) -> bool {
-    wide == narrow || (wide == Dtype::F32 && narrow != Dtype::U32)
+fn l0_shape_under(conditions: &Conditions, count: usize, addend: Dtype, partial: Dtype) -> bool {
+    let floating = addend != Dtype::U32 && partial != Dtype::U32;
+    let kept = partial == addend || partial == Dtype::F32 || !conditions.structural_types;
+    floating && kept && count <= conditions.structural_count
 }
 
 /// L1: no partial sum rounds, whatever the order or tree. Proves this input.
@@ -43,24 +49,71 @@ pub(super) fn l1_under(conditions: &Conditions, sum: &Sum) -> bool {
         return false;
     }
     if conditions.count_base {
-        is_exact(conditions, sum.partial, sum.counted())
+        is_exact(conditions, sum.partial, sum.counted().map(Term::of))
     } else {
-        is_exact(conditions, sum.partial, sum.addends.iter().copied())
+        is_exact(
+            conditions,
+            sum.partial,
+            sum.addends.iter().map(|&x| Term::of(x)),
+        )
+    }
+}
+
+/// L1 for a sum of products `factor * addend` (NCCL's PreMulSum) that a build may or may not
+/// contract into fused multiply-adds: decided on the exact products, which then need no rounding
+/// of their own, so that fused and separate operations agree too. The accumulator is not scaled.
+pub fn l1_exact_products(sum: &Sum, factor: f32) -> bool {
+    let products = sum.addends.iter().map(|&x| Term::of_product(x, factor));
+    let terms = sum.base().map(Term::of).into_iter().chain(products);
+    sum.is_floating() && is_exact(&EXACT, sum.partial, terms)
+}
+
+/// An exact value: `odd * 2^exponent`, with its sign. Zero has the odd part 0.
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    odd: u64,
+    exponent: i32,
+    negative: bool,
+}
+
+impl Term {
+    /// `None` for an infinity or a NaN.
+    fn of(x: f32) -> Option<Term> {
+        let (significand, exponent) = x.is_finite().then(|| significand(x))?;
+        let zeros = if significand == 0 {
+            0
+        } else {
+            significand.trailing_zeros()
+        };
+        let odd = u64::from(significand >> zeros);
+        Some(Term {
+            odd,
+            exponent: exponent + zeros as i32,
+            negative: x < 0.0,
+        })
+    }
+
+    /// Two odd parts below 2^24 have an odd product below 2^48.
+    fn of_product(x: f32, factor: f32) -> Option<Term> {
+        let (x, factor) = (Term::of(x)?, Term::of(factor)?);
+        Some(Term {
+            odd: x.odd * factor.odd,
+            exponent: x.exponent + factor.exponent,
+            negative: x.negative != factor.negative,
+        })
     }
 }
 
 fn is_exact(
     conditions: &Conditions,
     partial: Dtype,
-    values: impl Iterator<Item = f32> + Clone,
+    terms: impl Iterator<Item = Option<Term>> + Clone,
 ) -> bool {
     let mut unit = i32::MAX;
-    for x in values.clone() {
-        if !x.is_finite() {
-            return false;
-        }
-        if x != 0.0 {
-            unit = unit.min(odd_part(x).1);
+    for term in terms.clone() {
+        let Some(term) = term else { return false };
+        if term.odd != 0 {
+            unit = unit.min(term.exponent);
         }
     }
     if unit == i32::MAX {
@@ -72,10 +125,10 @@ fn is_exact(
         Dtype::F32
     };
     let limit = 1i64 << (precision.precision_bits() + conditions.precision_excess);
-    let Some(total) = total_in_units(conditions, unit, limit, values) else {
+    let Some(total) = total_in_units(conditions, unit, limit, terms.flatten()) else {
         return false;
     };
-    // At most 2^24 times a power of two within f64's range: exact.
+    // At most 2^25 times a power of two within f64's range: exact.
     let total = total as f64 * power_of_two(unit);
     (!conditions.least_subnormal || unit >= least_subnormal_exponent(partial))
         && (!conditions.largest_finite || total <= f64::from(largest_finite(partial)))
@@ -86,39 +139,31 @@ fn total_in_units(
     conditions: &Conditions,
     unit: i32,
     limit: i64,
-    values: impl Iterator<Item = f32>,
+    terms: impl Iterator<Item = Term>,
 ) -> Option<i64> {
     let mut total = 0i64;
-    for x in values.filter(|&x| x != 0.0) {
-        let (odd, exponent) = odd_part(x);
+    for Term {
+        odd,
+        exponent,
+        negative,
+    } in terms.filter(|term| term.odd != 0)
+    {
         let shift = (exponent - unit) as u32;
         // The odd part is at least 1, so a longer shift alone exceeds the limit.
-        if shift > limit.ilog2() {
+        if odd > limit as u64 || shift > limit.ilog2() {
             return None;
         }
-        let magnitude = i64::from(odd) << shift;
-        let signed = if conditions.magnitudes {
-            magnitude
+        let magnitude = (odd as i64) << shift;
+        total += if negative && !conditions.magnitudes {
+            -magnitude
         } else {
-            magnitude * signum(x)
+            magnitude
         };
-        total += signed;
         if magnitude > limit || total.abs() > limit {
             return None;
         }
     }
     Some(total.abs())
-}
-
-fn signum(x: f32) -> i64 {
-    if x < 0.0 { -1 } else { 1 }
-}
-
-/// `(m, e)` with m odd and `|x| = m 2^e`, for a finite x other than zero.
-fn odd_part(x: f32) -> (u32, i32) {
-    let (significand, exponent) = significand(x);
-    let shift = significand.trailing_zeros();
-    (significand >> shift, exponent + shift as i32)
 }
 
 /// `(m, e)` with `|x| = m 2^e`, m below 2^24 and e at least -149, for a finite x.
