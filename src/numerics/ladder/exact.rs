@@ -49,12 +49,12 @@ pub(super) fn l1_under(conditions: &Conditions, sum: &Sum) -> bool {
         return false;
     }
     if conditions.count_base {
-        is_exact(conditions, sum.partial, sum.counted().map(Term::of))
+        is_exact(conditions, sum.partial, sum.counted().map(f64::from))
     } else {
         is_exact(
             conditions,
             sum.partial,
-            sum.addends.iter().map(|&x| Term::of(x)),
+            sum.addends.iter().map(|&x| f64::from(x)),
         )
     }
 }
@@ -63,58 +63,35 @@ pub(super) fn l1_under(conditions: &Conditions, sum: &Sum) -> bool {
 /// contract into fused multiply-adds: decided on the exact products, which then need no rounding
 /// of their own, so that fused and separate operations agree too. The accumulator is not scaled.
 pub fn l1_exact_products(sum: &Sum, factor: f32) -> bool {
-    let products = sum.addends.iter().map(|&x| Term::of_product(x, factor));
-    let terms = sum.base().map(Term::of).into_iter().chain(products);
+    let products = sum
+        .addends
+        .iter()
+        .map(|&x| f64::from(x) * f64::from(factor));
+    let terms = sum.base().map(f64::from).into_iter().chain(products);
     sum.is_floating() && is_exact(&EXACT, sum.partial, terms)
 }
 
-/// An exact value: `odd * 2^exponent`, with its sign. Zero has the odd part 0.
-#[derive(Clone, Copy, Debug)]
-struct Term {
-    odd: u64,
-    exponent: i32,
-    negative: bool,
-}
+/// Most addends for which the sum of magnitudes below is exact.
+const MOST_ADDENDS: u64 = 1 << 27;
 
-impl Term {
-    /// `None` for an infinity or a NaN.
-    fn of(x: f32) -> Option<Term> {
-        let (significand, exponent) = x.is_finite().then(|| significand(x))?;
-        let zeros = if significand == 0 {
-            0
-        } else {
-            significand.trailing_zeros()
-        };
-        let odd = u64::from(significand >> zeros);
-        Some(Term {
-            odd,
-            exponent: exponent + zeros as i32,
-            negative: x < 0.0,
-        })
-    }
-
-    /// Two odd parts below 2^24 have an odd product below 2^48.
-    fn of_product(x: f32, factor: f32) -> Option<Term> {
-        let (x, factor) = (Term::of(x)?, Term::of(factor)?);
-        Some(Term {
-            odd: x.odd * factor.odd,
-            exponent: x.exponent + factor.exponent,
-            negative: x.negative != factor.negative,
-        })
-    }
-}
-
-fn is_exact(
-    conditions: &Conditions,
-    partial: Dtype,
-    terms: impl Iterator<Item = Option<Term>> + Clone,
-) -> bool {
-    let mut unit = i32::MAX;
-    for term in terms.clone() {
-        let Some(term) = term else { return false };
-        if term.odd != 0 {
-            unit = unit.min(term.exponent);
+/// L1 on exact values: f32 values, or products of two, which f64 holds exactly and as normals.
+fn is_exact(conditions: &Conditions, partial: Dtype, values: impl Iterator<Item = f64>) -> bool {
+    let (mut unit, mut largest, mut total, mut count) = (i32::MAX, 0.0, 0.0, 0);
+    for x in values {
+        if !x.is_finite() {
+            return false;
         }
+        if x != 0.0 {
+            unit = unit.min(unit_exponent(x));
+        }
+        let magnitude = x.abs();
+        largest = if magnitude > largest {
+            magnitude
+        } else {
+            largest
+        };
+        total += if conditions.magnitudes { magnitude } else { x };
+        count += 1;
     }
     if unit == i32::MAX {
         return true;
@@ -124,46 +101,23 @@ fn is_exact(
     } else {
         Dtype::F32
     };
-    let limit = 1i64 << (precision.precision_bits() + conditions.precision_excess);
-    let Some(total) = total_in_units(conditions, unit, limit, terms.flatten()) else {
+    let bits = precision.precision_bits() + conditions.precision_excess;
+    let limit = power_of_two(unit + bits as i32);
+    // Once no value exceeds 2^25 units, 2^27 of them stay below 2^53 units: f64 rounded nothing.
+    if largest > limit || count > MOST_ADDENDS {
         return false;
-    };
-    // At most 2^25 times a power of two within f64's range: exact.
-    let total = total as f64 * power_of_two(unit);
-    (!conditions.least_subnormal || unit >= least_subnormal_exponent(partial))
-        && (!conditions.largest_finite || total <= f64::from(largest_finite(partial)))
+    }
+    total.abs() <= limit
+        && (!conditions.least_subnormal || unit >= least_subnormal_exponent(partial))
+        && (!conditions.largest_finite || total.abs() <= f64::from(largest_finite(partial)))
 }
 
-/// The sum of magnitudes over `2^unit`, or `None` if it exceeds `limit`.
-fn total_in_units(
-    conditions: &Conditions,
-    unit: i32,
-    limit: i64,
-    terms: impl Iterator<Item = Term>,
-) -> Option<i64> {
-    let mut total = 0i64;
-    for Term {
-        odd,
-        exponent,
-        negative,
-    } in terms.filter(|term| term.odd != 0)
-    {
-        let shift = (exponent - unit) as u32;
-        // The odd part is at least 1, so a longer shift alone exceeds the limit.
-        if odd > limit as u64 || shift > limit.ilog2() {
-            return None;
-        }
-        let magnitude = (odd as i64) << shift;
-        total += if negative && !conditions.magnitudes {
-            -magnitude
-        } else {
-            magnitude
-        };
-        if magnitude > limit || total.abs() > limit {
-            return None;
-        }
-    }
-    Some(total.abs())
+/// The exponent of the largest power of two that divides a normal `x`.
+fn unit_exponent(x: f64) -> i32 {
+    let biased = (x.to_bits() >> 52 & 0x7ff) as i32;
+    debug_assert!(biased > 0, "{x:e} is no product of two f32");
+    let significand = x.to_bits() | 1 << 52;
+    biased - 1075 + significand.trailing_zeros() as i32
 }
 
 /// `(m, e)` with `|x| = m 2^e`, m below 2^24 and e at least -149, for a finite x.

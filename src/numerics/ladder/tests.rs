@@ -346,7 +346,7 @@ type Switch = fn(&mut Conditions);
 type Claim = fn(&Conditions, &Sum) -> bool;
 
 fn mutants() -> Vec<Mutant> {
-    let list: [(&str, Switch, Claim); 14] = [
+    let list: [(&str, Switch, Claim); 15] = [
         ("L0 of three values", |c| c.structural_count = 3, l0_under),
         (
             "L0 without the accumulator",
@@ -390,6 +390,11 @@ fn mutants() -> Vec<Mutant> {
         (
             "L2 without an error bound",
             |c| c.error_bound = false,
+            l2_under,
+        ),
+        (
+            "L2 without the accumulator",
+            |c| c.count_base = false,
             l2_under,
         ),
         ("L3 with equal zeros", |c| c.total_order = false, l3_claims),
