@@ -6,6 +6,7 @@ use crate::kernel::Operand;
 /// What of a kernel its launches are checked against, and named by.
 pub(super) struct Signature {
     pub name: String,
+    pub hash: [u8; 32],
     pub operands: Vec<Operand>,
     pub params_words: u32,
     pub workgroup: [u32; 3],

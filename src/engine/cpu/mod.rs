@@ -16,6 +16,7 @@ use rayon::prelude::*;
 
 use super::{ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span};
 use crate::kernel::Kernel;
+use crate::numerics::Digest;
 use jit::{Fault, OperandSlot, Work};
 use launch::Signature;
 use native::{Compiled, NativeCode};
@@ -34,6 +35,9 @@ pub struct CpuEngine {
     /// `None` with one worker: everything runs on the calling thread.
     pool: Option<rayon::ThreadPool>,
 }
+
+/// Words below which digests are not worth waking another thread.
+const DIGEST_WORDS_SHARED: usize = 1 << 15;
 
 struct Program {
     signature: Signature,
@@ -181,6 +185,13 @@ impl Engine for CpuEngine {
     }
 
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError> {
+        let known = self
+            .programs
+            .iter()
+            .position(|program| program.signature.hash == kernel.hash);
+        if let Some(number) = known {
+            return Ok(ProgramId(number as u32));
+        }
         let compiled = self
             .code
             .compile(kernel)
@@ -190,6 +201,7 @@ impl Engine for CpuEngine {
             })?;
         let signature = Signature {
             name: kernel.name.clone(),
+            hash: kernel.hash,
             operands: kernel.operands.clone(),
             params_words: kernel.params_words,
             workgroup: kernel.workgroup,
@@ -224,6 +236,17 @@ impl Engine for CpuEngine {
                 reason: error.to_string(),
             })?;
         arena.resize(arena.len() + more, poison);
+        Ok(())
+    }
+
+    fn release(&mut self, arena: ArenaId) -> Result<(), EngineError> {
+        let span = Span {
+            arena,
+            offset_words: 0,
+            words: 0,
+        };
+        let words = self.arenas.get_mut(arena.0 as usize);
+        *words.ok_or_else(|| outside(span))? = Vec::new();
         Ok(())
     }
 
@@ -300,5 +323,20 @@ impl Engine for CpuEngine {
         }
         target.copy_from_slice(words);
         Ok(())
+    }
+
+    fn digests(&self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
+        let words: Vec<&[u32]> = spans
+            .iter()
+            .map(|span| self.words(*span))
+            .collect::<Result<_, _>>()?;
+        let total: usize = words.iter().map(|words| words.len()).sum();
+        Ok(match &self.pool {
+            Some(pool) if total >= DIGEST_WORDS_SHARED => pool.install(|| {
+                let shared = words.par_iter();
+                shared.map(|words| Digest::of_words(words)).collect()
+            }),
+            _ => words.iter().map(|words| Digest::of_words(words)).collect(),
+        })
     }
 }
