@@ -8,7 +8,6 @@
 //! outside these proofs.
 
 mod absorbed;
-mod amplify;
 mod conditions;
 mod exact;
 mod fixed;
@@ -26,7 +25,6 @@ mod cases;
 mod tests;
 
 pub use absorbed::l2_absorbed;
-pub use amplify::amplified;
 pub use exact::{l0, l0_by_shape, l1_exact, l1_exact_products};
 pub use min_max::{MIN_MAX_ADDENDS, MinMax, l3_min_max};
 pub use orders::{order_count, portfolio, sign_partition};
