@@ -23,9 +23,11 @@ fn pairs() -> Vec<(u32, u32)> {
 #[test]
 fn host_and_shader_add_alike() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        let sum = |a, b| format!("round_to(x[i].{a} + x[i].{b}, {}u)", dtype.code());
         let body = format!(
-            "y[i] = vec4<f32>(round_to(x[i].x + x[i].y, {code}u), round_to(x[i].z + x[i].w, {code}u), 0.0, 0.0);",
-            code = dtype.code()
+            "y[i] = vec4<f32>({}, {}, 0.0, 0.0);",
+            sum('x', 'y'),
+            sum('z', 'w')
         );
         let mut bench = Bench::new(&PARTS, "math/round", "vec4<f32>", &body);
         for pairs in pairs().chunks(CHUNK as usize / 2) {
