@@ -5,8 +5,11 @@ use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Init, Op, Piece, Plan, ScaleError, Tree, local};
 use proptest::prelude::*;
 
+#[path = "support/evaluate.rs"]
+mod evaluate;
 #[path = "support/symbols.rs"]
 mod symbols;
+use evaluate::{Build, evaluate};
 use symbols::Symbols;
 
 fn plan(tree: Tree, arithmetic: Arithmetic) -> Plan {
@@ -124,6 +127,66 @@ proptest! {
         prop_assert_eq!(depth, tree.addend_count() - 1);
         let by_fold = tree.fold(|addend| format!("x{addend}"), |a, b| format!("({a} + {b})"));
         prop_assert_eq!(text, by_fold);
+    }
+}
+
+/// Arithmetics with everything that a hash may overlook.
+fn any_arithmetic() -> impl Strategy<Value = Arithmetic> {
+    let float = || prop::sample::select(vec![Dtype::F32, Dtype::Bf16, Dtype::F16]);
+    let init = prop::sample::select(vec![Init::First, Init::Zero, Init::Accumulator]);
+    let combine = prop::sample::select(vec![Combine::Sum, Combine::Sum, Combine::Max]);
+    let factor = || prop::sample::select(vec![None, Some(1.0f32), Some(1.0 / 3.0)]);
+    let factors = (factor(), factor(), any::<bool>());
+    (float(), float(), float(), init, combine, factors).prop_map(
+        |(addend, partial, out, init, combine, (multiply, divide, contraction_free))| Arithmetic {
+            combine,
+            init,
+            addend,
+            partial,
+            out,
+            pre_multiply_bits: multiply.map(f32::to_bits),
+            contraction_free,
+            post_divide_bits: divide.map(f32::to_bits),
+        },
+    )
+}
+
+/// Addends that round, cancel, vanish and differ in the sign of zero; nothing overflows.
+fn any_addend() -> impl Strategy<Value = f32> {
+    let picked = vec![
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        1.0 / 3.0,
+        -257.0,
+        4097.0,
+        1e-4,
+        -6e-8,
+        3e-39,
+        -3e-39,
+    ];
+    prop_oneof![prop::sample::select(picked), -300f32..300f32]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6000))]
+
+    /// The one bug that must not exist: equal hashes, different bits.
+    #[test]
+    fn equal_hashes_give_equal_bits(
+        ((a, b), a_arithmetic, b_arithmetic, other) in
+            (two_trees(), any_arithmetic(), any_arithmetic(), prop::bool::weighted(0.2)),
+        addends in prop::collection::vec(any_addend(), 5),
+        start in any_addend(),
+    ) {
+        let b_arithmetic = if other { b_arithmetic } else { a_arithmetic };
+        let same = plan(a.clone(), a_arithmetic).same_bits(&plan(b.clone(), b_arithmetic));
+        for build in [Build::Plain, Build::RoundsAtPush, Build::Fused] {
+            let a = evaluate(&a, &a_arithmetic, &addends, start, build);
+            let b = evaluate(&b, &b_arithmetic, &addends, start, build);
+            prop_assert!(!same || a == b, "{a:08x} {b:08x} {build:?}");
+        }
     }
 }
 

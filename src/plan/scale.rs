@@ -8,6 +8,8 @@ use crate::plan::{Piece, Plan, Tree};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScaleError {
+    #[error("a plan without elements has no trees to scale")]
+    Empty,
     #[error("{classes} distinct trees do not fit into {elements} elements")]
     TooFewElements { classes: u64, elements: u64 },
 }
@@ -17,10 +19,13 @@ impl Plan {
     /// `floor(i * element_count / elements)` of this one. Where that would leave a distinct tree
     /// out, the nearest element that can be spared takes it.
     pub fn scaled_to(&self, elements: u64) -> Result<Plan, ScaleError> {
+        if self.element_count == 0 {
+            return Err(ScaleError::Empty);
+        }
         // The least i with floor(i * full / elements) >= element.
         let image = |element: u64| {
-            (u128::from(element) * u128::from(elements))
-                .div_ceil(u128::from(self.element_count.max(1))) as u64
+            (u128::from(element) * u128::from(elements)).div_ceil(u128::from(self.element_count))
+                as u64
         };
         let mut numbers = BTreeMap::new();
         let mut small = Buffer::default();
