@@ -121,7 +121,9 @@ proptest! {
     }
 
     #[test]
-    fn expressions_name_every_addend_once_and_read_back(tree in (1u32..=5).prop_flat_map(any_tree)) {
+    fn expressions_have_one_pair_of_parentheses_a_sum(
+        tree in (1u32..=5).prop_flat_map(any_tree),
+    ) {
         let text = tree.expression(&|addend| format!("x{addend}"));
         let depth = text.matches('(').count() as u32;
         prop_assert_eq!(depth, tree.addend_count() - 1);
@@ -328,6 +330,51 @@ proptest! {
                 prop_assert!(moved.count() < classes.len());
             }
         }
+    }
+}
+
+/// A plan of a few pieces, each a turn of one ring of three.
+fn any_pieces() -> impl Strategy<Value = Plan> {
+    prop::collection::vec((1u64..9, 0u32..3), 6).prop_map(|lengths| {
+        let mut at = 0;
+        let mut pieces = Vec::new();
+        for (length, start) in lengths {
+            let range = at..(at + length).min(30);
+            at = range.end;
+            pieces.push(Piece {
+                range,
+                tree: Tree::Chain {
+                    ring: (0..3).collect(),
+                    start,
+                },
+            });
+        }
+        pieces.retain(|piece| !piece.range.is_empty());
+        pieces.push(Piece {
+            range: at..31,
+            tree: Tree::ascending(3),
+        });
+        let arithmetic = Arithmetic::sum(Dtype::F32, Dtype::F32, Dtype::F32);
+        Plan {
+            addend_count: 3,
+            element_count: 31,
+            arithmetic,
+            pieces,
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn differing_ranges_are_those_of_the_elements((a, b) in (any_pieces(), any_pieces())) {
+        let ranges = a.differing_ranges(&b);
+        let by_element: Vec<u64> =
+            (0..31).filter(|at| local_class(&a, *at) != local_class(&b, *at)).collect();
+        prop_assert!(ranges.iter().cloned().flatten().eq(by_element));
+        prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+        prop_assert_eq!(ranges.is_empty(), a.same_bits(&b));
+        let merged = a.clone().merged();
+        prop_assert!(merged.same_bits(&a) && merged.check().is_ok());
     }
 }
 

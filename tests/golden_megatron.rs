@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bitproof::job::{
-    BucketOptions, DataParallelSizes, GroupKind, Layout, LayoutError, Param, Storage, Work,
+    BucketOptions, Buffer, DataParallelSizes, GroupKind, Layout, LayoutError, Param, Storage, Work,
     bucket_groups, buffers, groups, interleaved, one_f_one_b, schedule_table,
 };
 use serde_json::Value;
@@ -245,60 +245,64 @@ fn golden_megatron_buffers_and_buckets() {
         let expected = list(&case["buffers"]);
         assert_eq!(found.len(), expected.len(), "{id}: buffers");
         for (found, expected) in found.iter().zip(expected) {
-            let kind = |key: &str| storage(expected[key].as_str().expect("a type"));
-            assert_eq!(
-                (found.storage, found.grad),
-                (kind("param_dtype"), kind("grad_dtype"))
-            );
-            assert_eq!(found.expert, flag(&expected["expert"]), "{id}");
-            assert_eq!(found.dp_size, number(&expected["dp_size"]), "{id}");
-            assert_eq!(
-                Some(found.elements),
-                expected["numel"].as_u64(),
-                "{id}: numel"
-            );
-            let unpadded: u64 = found.buckets.iter().map(|bucket| bucket.unpadded).sum();
-            assert_eq!(Some(unpadded), expected["numel_unpadded"].as_u64(), "{id}");
-            let scale = found.gradient_scale;
-            let scale = f64::from(scale.numerator) / f64::from(scale.denominator);
-            assert_eq!(
-                Some(scale),
-                expected["gradient_scaling_factor"].as_f64(),
-                "{id}"
-            );
-            let params = found.params.iter().map(|p| {
-                format!(
-                    "[{},{},{},{}]",
-                    p.param, p.range.start, p.range.end, p.bucket
-                )
-            });
-            let params = params.collect::<Vec<_>>().join(",");
-            assert_eq!(
-                format!("[{params}]"),
-                expected["params"].to_string(),
-                "{id}"
-            );
-            let buckets = found.buckets.iter().map(|b| {
-                let params: Vec<String> = b.params.iter().map(usize::to_string).collect();
-                format!(
-                    "[{},{},{},[{}]]",
-                    b.offset,
-                    b.elements,
-                    b.unpadded,
-                    params.join(",")
-                )
-            });
-            let buckets = buckets.collect::<Vec<_>>().join(",");
-            assert_eq!(
-                format!("[{buckets}]"),
-                expected["buckets"].to_string(),
-                "{id}"
-            );
+            compare_buffer(found, expected, id);
         }
         let [dense, expert] = bucket_groups(&found, &options).map(|groups| group_text(&groups));
         assert_eq!(dense, case["bucket_groups"].to_string(), "{id}");
         assert_eq!(expert, case["expert_bucket_groups"].to_string(), "{id}");
     }
+}
+
+fn compare_buffer(found: &Buffer, expected: &Value, id: &Value) {
+    let kind = |key: &str| storage(expected[key].as_str().expect("a type"));
+    assert_eq!(
+        (found.storage, found.grad),
+        (kind("param_dtype"), kind("grad_dtype"))
+    );
+    assert_eq!(found.expert, flag(&expected["expert"]), "{id}");
+    assert_eq!(found.dp_size, number(&expected["dp_size"]), "{id}");
+    assert_eq!(
+        Some(found.elements),
+        expected["numel"].as_u64(),
+        "{id}: numel"
+    );
+    let unpadded: u64 = found.buckets.iter().map(|bucket| bucket.unpadded).sum();
+    assert_eq!(Some(unpadded), expected["numel_unpadded"].as_u64(), "{id}");
+    let scale = found.gradient_scale;
+    let scale = f64::from(scale.numerator) / f64::from(scale.denominator);
+    assert_eq!(
+        Some(scale),
+        expected["gradient_scaling_factor"].as_f64(),
+        "{id}"
+    );
+    let params = found.params.iter().map(|p| {
+        format!(
+            "[{},{},{},{}]",
+            p.param, p.range.start, p.range.end, p.bucket
+        )
+    });
+    let params = params.collect::<Vec<_>>().join(",");
+    assert_eq!(
+        format!("[{params}]"),
+        expected["params"].to_string(),
+        "{id}"
+    );
+    let buckets = found.buckets.iter().map(|b| {
+        let params: Vec<String> = b.params.iter().map(usize::to_string).collect();
+        format!(
+            "[{},{},{},[{}]]",
+            b.offset,
+            b.elements,
+            b.unpadded,
+            params.join(",")
+        )
+    });
+    let buckets = buckets.collect::<Vec<_>>().join(",");
+    assert_eq!(
+        format!("[{buckets}]"),
+        expected["buckets"].to_string(),
+        "{id}"
+    );
 }
 
 fn group_text(groups: &[Vec<(usize, usize)>]) -> String {
@@ -310,6 +314,20 @@ fn group_text(groups: &[Vec<(usize, usize)>]) -> String {
         "[{}]",
         groups.iter().map(group).collect::<Vec<_>>().join(",")
     )
+}
+
+fn events_by_rank(case: &Value) -> BTreeMap<u32, &Value> {
+    match case.get("events") {
+        Some(events) => (0..).zip(list(events)).collect(),
+        // Long schedules show some ranks only.
+        None => {
+            let by_rank = case["events_of_rank"].as_object().expect("a table");
+            by_rank
+                .iter()
+                .map(|(rank, events)| (rank.parse().expect("a rank"), events))
+                .collect()
+        }
+    }
 }
 
 #[test]
@@ -341,16 +359,7 @@ fn golden_megatron_pipeline_schedules() {
                 .collect();
             assert_eq!(found, expected, "{id}");
         }
-        let events: BTreeMap<u32, &Value> = match case.get("events") {
-            Some(events) => (0..).zip(list(events)).collect(),
-            None => {
-                let by_rank = case["events_of_rank"].as_object().expect("a table");
-                by_rank
-                    .iter()
-                    .map(|(rank, events)| (rank.parse().expect("a rank"), events))
-                    .collect()
-            }
-        };
+        let events = events_by_rank(case);
         let forward_only = flag(&case["forward_only"]);
         let syncs_shown = !flag(&case["grad_sync_func"]);
         for (rank, events) in events {

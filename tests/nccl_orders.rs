@@ -140,7 +140,7 @@ fn parent(node: u32, nodes: u32) -> Option<(u32, usize)> {
 fn children_from_parents(nodes: u32, half: Half) -> Vec<[Option<u32>; 2]> {
     let rename = |node: u32| match half {
         Half::First => node,
-        Half::Second if nodes % 2 == 0 => nodes - 1 - node,
+        Half::Second if nodes.is_multiple_of(2) => nodes - 1 - node,
         Half::Second => (node + 1) % nodes,
     };
     let mut children = vec![[None; 2]; nodes as usize];
@@ -321,7 +321,7 @@ fn arrival_order_would_have_been_seen() {
     let mut symbols = Symbols::default();
     let mut results = std::collections::BTreeSet::new();
     for seed in 0..20u32 {
-        let list = (0..64).map(|at| (at * 7 + seed) * 2_654_435_761u32.wrapping_mul(seed) >> 7);
+        let list = (0..64).map(|at| (at * 7 + seed) ^ 2_654_435_761u32.wrapping_mul(seed + at));
         let mut choices = Choices(list.collect(), 0);
         results.insert(run_tree(&slots, false, &mut choices, &mut symbols));
     }
