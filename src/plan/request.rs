@@ -10,8 +10,8 @@ pub(super) const MAX_PIECES: u64 = 8 << 20;
 /// Where plans of this selector come from, for certificates.
 pub const PLAN_BASIS: &str = "\
     NCCL rules read in the 2.30.7 source (one operation a launch, protocol Simple unless \
-    NCCL_PROTO says otherwise); in-node orders from the topology file, not from NCCL's search; Gloo rules \
-    checked against torch.distributed 2.15.0";
+    NCCL_PROTO says otherwise); in-node orders from the topology file, not from NCCL's search; \
+    Gloo rules checked against torch.distributed 2.15.0";
 
 /// A library that carries out collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
