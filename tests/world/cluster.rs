@@ -286,7 +286,9 @@ pub fn rough(rank: u32, salt: u32, len: u32) -> Vec<f32> {
         state ^= state << 17;
         (state >> 24) as u32
     };
-    (0..8).for_each(|_| drop(next()));
+    for _ in 0..8 {
+        next();
+    }
     (0..len)
         .map(|_| {
             let bits = next();
