@@ -10,4 +10,5 @@ mod hazards;
 mod invariance;
 mod kernels;
 mod live_in;
+mod reference;
 mod streams;
