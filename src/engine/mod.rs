@@ -69,6 +69,14 @@ pub enum EngineError {
         reason: String,
         launch: usize,
     },
+    #[error(
+        "no {words} words at {offset_words} in arena {arena}, or not the same number on both sides"
+    )]
+    BadSpan {
+        arena: u32,
+        offset_words: u32,
+        words: u32,
+    },
     #[error("arena of {words} words cannot be had: {reason}")]
     OutOfMemory { words: u64, reason: String },
 }

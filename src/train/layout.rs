@@ -162,6 +162,14 @@ impl Layout {
         list
     }
 
+    /// What each communicator of `communicators` joins, in the same order.
+    pub fn communicator_kinds(&self) -> Vec<CommunicatorKind> {
+        let kinds = CommunicatorKind::ALL.into_iter();
+        kinds
+            .flat_map(|kind| std::iter::repeat_n(kind, self.group_count(kind) as usize))
+            .collect()
+    }
+
     /// Where `rank`'s communicators stand in `communicators`.
     pub fn groups_of(&self, rank: u32) -> GroupIds {
         let id = |kind| {

@@ -1,6 +1,8 @@
 //! What is trained and how: plain data under Megatron-LM's argument names.
 
-use crate::model::{ModelShape, ShapeError};
+use crate::model::{ModelShape, Orders, ShapeError};
+use crate::numerics::Dtype;
+use crate::recipe::Recipe;
 use crate::train::layout::{Layout, LayoutError};
 
 /// Everything that the training program depends on, apart from the data and the rank.
@@ -27,6 +29,57 @@ pub struct TrainOptions {
     /// Greatest global gradient norm; 0 does not clip.
     pub clip_grad: f32,
     pub seed: u32,
+}
+
+impl From<&Recipe> for TrainOptions {
+    fn from(recipe: &Recipe) -> TrainOptions {
+        let determinism = &recipe.determinism;
+        TrainOptions {
+            model: ModelShape {
+                num_layers: recipe.num_layers,
+                hidden_size: recipe.hidden_size,
+                ffn_hidden_size: recipe.ffn_hidden_size,
+                num_attention_heads: recipe.num_attention_heads,
+                padded_vocab_size: recipe.padded_vocab_size,
+                seq_length: recipe.seq_length,
+                micro_batch_size: recipe.micro_batch_size,
+                norm_epsilon: recipe.norm_epsilon,
+                rotary_base: recipe.rotary_base,
+                hidden_dropout: recipe.hidden_dropout,
+                params_dtype: if recipe.bf16 { Dtype::Bf16 } else { Dtype::F32 },
+                tensor_model_parallel_size: recipe.tensor_model_parallel_size,
+                pipeline_model_parallel_size: recipe.pipeline_model_parallel_size,
+                sequence_parallel: recipe.sequence_parallel,
+                wgrad_splits: determinism.wgrad_splits,
+                orders: Orders {
+                    embedding_backward: determinism.embedding_backward,
+                    norm_weight_grad: determinism.norm_weight_grad,
+                    wgrad_split_k: determinism.wgrad_split_k,
+                    microbatch_accumulation: determinism.microbatch_accumulation,
+                },
+            },
+            layout: Layout {
+                tensor_model_parallel_size: recipe.tensor_model_parallel_size,
+                pipeline_model_parallel_size: recipe.pipeline_model_parallel_size,
+                data_parallel_size: recipe.data_parallel_size(),
+                use_tp_pp_dp_mapping: recipe.use_tp_pp_dp_mapping,
+            },
+            global_batch_size: recipe.global_batch_size,
+            use_distributed_optimizer: recipe.use_distributed_optimizer,
+            grad_reduce_in_bf16: recipe.grad_reduce_in_bf16,
+            ddp_reduce_scatter_with_fp32_accumulation: recipe
+                .ddp_reduce_scatter_with_fp32_accumulation,
+            ddp_bucket_size: recipe.ddp_bucket_size,
+            lr: recipe.lr,
+            lr_warmup_iters: 0,
+            adam_beta1: recipe.adam_beta1,
+            adam_beta2: recipe.adam_beta2,
+            adam_eps: recipe.adam_eps,
+            weight_decay: recipe.weight_decay,
+            clip_grad: recipe.clip_grad,
+            seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
+        }
+    }
 }
 
 /// Options that do not go together.

@@ -1,1 +1,342 @@
 //! The default engine: naga IR compiled by Cranelift, strict IEEE, nothing to install.
+//!
+//! Its bits depend on no machine, worker count or timing: every float operation is one IEEE 754
+//! operation in the order of the source, NaNs are made canonical by the shared pass, and a launch
+//! whose workgroups could see each other's writes through overlapping operands is run by one
+//! thread. (Two workgroups that write one word of one operand are the kernel's own race.)
+
+mod jit;
+mod launch;
+mod native;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use rayon::prelude::*;
+
+use super::{ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span};
+use crate::kernel::Kernel;
+use crate::numerics::Digest;
+use jit::{Fault, OperandSlot, Work};
+use launch::Signature;
+use native::{Compiled, NativeCode};
+use schedule::Slice;
+
+/// Words of one arena at most: 16 GiB less a word.
+const MAX_ARENA_WORDS: u32 = u32::MAX;
+
+/// Runs kernels on the processor.
+pub struct CpuEngine {
+    // Declared before `code`: dropped before the memory that they point into.
+    programs: Vec<Program>,
+    code: NativeCode,
+    arenas: Vec<Vec<u32>>,
+    workers: usize,
+    /// `None` with one worker: everything runs on the calling thread.
+    pool: Option<rayon::ThreadPool>,
+}
+
+/// Words below which digests are not worth waking another thread.
+const DIGEST_WORDS_SHARED: usize = 1 << 15;
+
+struct Program {
+    signature: Signature,
+    compiled: Compiled,
+}
+
+/// The first word of an arena, handed to worker threads during one `run`.
+#[derive(Clone, Copy)]
+struct ArenaStart(*mut u32);
+
+// SAFETY: the pointers are only used inside `CpuEngine::run`, which borrows the engine and with it
+// the arenas; no reference to arena words lives meanwhile, and compiled code touches only spans
+// that were checked against the arena's length.
+unsafe impl Send for ArenaStart {}
+unsafe impl Sync for ArenaStart {}
+
+impl CpuEngine {
+    /// An engine with `workers` threads (at least one). Results do not depend on the number.
+    ///
+    /// # Errors
+    /// A machine that native code cannot be made for, or threads that cannot be had.
+    pub fn new(workers: usize) -> Result<CpuEngine, EngineError> {
+        let unsupported = |reason: String| EngineError::Unsupported {
+            kernel: "(none)".to_owned(),
+            reason,
+        };
+        let workers = workers.max(1);
+        let pool = match workers {
+            1 => None,
+            _ => Some(
+                rayon::ThreadPoolBuilder::new()
+                    .num_threads(workers)
+                    .thread_name(|number| format!("bitproof-cpu-{number}"))
+                    .build()
+                    .map_err(|error| unsupported(error.to_string()))?,
+            ),
+        };
+        let code = NativeCode::new().map_err(unsupported)?;
+        Ok(CpuEngine {
+            programs: Vec::new(),
+            code,
+            arenas: Vec::new(),
+            workers,
+            pool,
+        })
+    }
+
+    fn words(&self, span: Span) -> Result<&[u32], EngineError> {
+        let arena = self.arenas.get(span.arena.0 as usize);
+        arena
+            .and_then(|words| words.get(range(span)))
+            .ok_or_else(|| outside(span))
+    }
+
+    fn words_mut(&mut self, span: Span) -> Result<&mut [u32], EngineError> {
+        let arena = self.arenas.get_mut(span.arena.0 as usize);
+        arena
+            .and_then(|words| words.get_mut(range(span)))
+            .ok_or_else(|| outside(span))
+    }
+
+    fn error_of(&self, launches: &[Launch], place: usize, fault: &Fault) -> EngineError {
+        let launch = &launches[place];
+        let signature = &self.programs[launch.program.0 as usize].signature;
+        let (operand, extent) = match *fault {
+            Fault::Operand(number) => {
+                let operand = &signature.operands[number];
+                (
+                    operand.name.clone(),
+                    launch.operands[number].words / operand.element_words,
+                )
+            }
+            Fault::Local(len) => ("(local array)".to_owned(), len),
+        };
+        EngineError::OutOfExtent {
+            kernel: signature.name.clone(),
+            operand,
+            extent,
+            launch: place,
+        }
+    }
+}
+
+/// Runs the slices of one piece in order, on this thread. `Err` holds the launch and its fault.
+fn run_piece<'a>(
+    programs: &'a [Program],
+    launches: &[Launch],
+    arenas: &[ArenaStart],
+    piece: &[Slice],
+) -> Result<(), (usize, &'a Fault)> {
+    let mut slots: Vec<OperandSlot> = Vec::new();
+    for slice in piece {
+        let launch = &launches[slice.launch];
+        let program = &programs[launch.program.0 as usize];
+        slots.clear();
+        for (span, operand) in launch.operands.iter().zip(&program.signature.operands) {
+            let start = arenas[span.arena.0 as usize].0;
+            slots.push(OperandSlot {
+                first: start.wrapping_add(span.offset_words as usize),
+                extent: span.words / operand.element_words,
+                reserved: 0,
+            });
+        }
+        let work = Work {
+            begin: slice.begin,
+            end: slice.end,
+            grid: launch.grid,
+        };
+        // SAFETY: `launch::check` has shown one operand for each binding, every span inside
+        // its arena and as many params as the kernel takes; see also `ArenaStart`.
+        let fault = unsafe { program.compiled.call(&slots, &launch.params, &work) };
+        if let Some(fault) = fault {
+            return Err((slice.launch, fault));
+        }
+    }
+    Ok(())
+}
+
+fn range(span: Span) -> std::ops::Range<usize> {
+    span.offset_words as usize..span.offset_words as usize + span.words as usize
+}
+
+fn outside(span: Span) -> EngineError {
+    EngineError::BadSpan {
+        arena: span.arena.0,
+        offset_words: span.offset_words,
+        words: span.words,
+    }
+}
+
+impl Engine for CpuEngine {
+    fn identity(&self) -> EngineIdentity {
+        EngineIdentity {
+            name: "cpu".to_owned(),
+            adapter: self.code.target(),
+            versions: vec![
+                (
+                    "cranelift".to_owned(),
+                    cranelift_codegen::VERSION.to_owned(),
+                ),
+                ("naga".to_owned(), "30.0.2".to_owned()),
+            ],
+            strict: true,
+        }
+    }
+
+    fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError> {
+        let known = self
+            .programs
+            .iter()
+            .position(|program| program.signature.hash == kernel.hash);
+        if let Some(number) = known {
+            return Ok(ProgramId(number as u32));
+        }
+        let compiled = self
+            .code
+            .compile(kernel)
+            .map_err(|reason| EngineError::Unsupported {
+                kernel: kernel.name.clone(),
+                reason,
+            })?;
+        let signature = Signature {
+            name: kernel.name.clone(),
+            hash: kernel.hash,
+            operands: kernel.operands.clone(),
+            params_words: kernel.params_words,
+            workgroup: kernel.workgroup,
+        };
+        self.programs.push(Program {
+            signature,
+            compiled,
+        });
+        Ok(ProgramId(self.programs.len() as u32 - 1))
+    }
+
+    fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
+        self.arenas.push(Vec::new());
+        let arena = ArenaId(self.arenas.len() as u32 - 1);
+        self.grow(arena, words, poison)?;
+        Ok(arena)
+    }
+
+    fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError> {
+        let Some(arena) = self.arenas.get_mut(arena.0 as usize) else {
+            return Err(outside(Span {
+                arena,
+                offset_words: 0,
+                words,
+            }));
+        };
+        let more = (words as usize).saturating_sub(arena.len());
+        arena
+            .try_reserve_exact(more)
+            .map_err(|error| EngineError::OutOfMemory {
+                words: u64::from(words.min(MAX_ARENA_WORDS)),
+                reason: error.to_string(),
+            })?;
+        arena.resize(arena.len() + more, poison);
+        Ok(())
+    }
+
+    fn release(&mut self, arena: ArenaId) -> Result<(), EngineError> {
+        let span = Span {
+            arena,
+            offset_words: 0,
+            words: 0,
+        };
+        let words = self.arenas.get_mut(arena.0 as usize);
+        *words.ok_or_else(|| outside(span))? = Vec::new();
+        Ok(())
+    }
+
+    fn run(&mut self, launches: &[Launch]) -> Result<(), EngineError> {
+        for (place, launch) in launches.iter().enumerate() {
+            let program = self
+                .programs
+                .get(launch.program.0 as usize)
+                .ok_or_else(|| {
+                    let reason = format!("no program {} in this engine", launch.program.0);
+                    EngineError::BadLaunch {
+                        kernel: "(unknown)".to_owned(),
+                        reason,
+                        launch: place,
+                    }
+                })?;
+            let words = |arena: u32| self.arenas.get(arena as usize).map(Vec::len);
+            launch::check(&program.signature, launch, place, words)?;
+        }
+        let arenas: Vec<ArenaStart> = self
+            .arenas
+            .iter_mut()
+            .map(|arena| ArenaStart(arena.as_mut_ptr()))
+            .collect();
+        let programs = &self.programs[..];
+        let pieces = schedule::cut(launches, self.workers, |launch| {
+            let size = programs[launch.program.0 as usize].signature.workgroup;
+            size.iter().map(|&axis| u64::from(axis)).product()
+        });
+        let run = |piece: &Vec<Slice>| run_piece(programs, launches, &arenas, piece);
+        // Pieces are in launch order, so the first error is that of the least launch, whichever
+        // thread met its own first.
+        let outcome: Vec<Result<(), (usize, &Fault)>> = match &self.pool {
+            Some(pool) if pieces.len() > 1 => pool.install(|| pieces.par_iter().map(run).collect()),
+            _ => pieces.iter().map(run).collect(),
+        };
+        match outcome.into_iter().find_map(Result::err) {
+            Some((place, fault)) => Err(self.error_of(launches, place, fault)),
+            None => Ok(()),
+        }
+    }
+
+    fn copy(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
+        for copy in copies {
+            if copy.from.words != copy.to.words {
+                return Err(outside(copy.to));
+            }
+            if copy.from.arena == copy.to.arena {
+                let (from, to) = (range(copy.from), copy.to.offset_words as usize);
+                self.words(copy.from)?;
+                self.words(copy.to)?;
+                self.arenas[copy.from.arena.0 as usize].copy_within(from, to);
+            } else {
+                // Two arenas: the source is lent out of the list while the target is written.
+                self.words(copy.from)?;
+                self.words(copy.to)?;
+                let source = std::mem::take(&mut self.arenas[copy.from.arena.0 as usize]);
+                self.words_mut(copy.to)?
+                    .copy_from_slice(&source[range(copy.from)]);
+                self.arenas[copy.from.arena.0 as usize] = source;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, span: Span) -> Result<Vec<u32>, EngineError> {
+        self.words(span).map(<[u32]>::to_vec)
+    }
+
+    fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError> {
+        let target = self.words_mut(span)?;
+        if target.len() != words.len() {
+            return Err(outside(span));
+        }
+        target.copy_from_slice(words);
+        Ok(())
+    }
+
+    fn digests(&self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
+        let words: Vec<&[u32]> = spans
+            .iter()
+            .map(|span| self.words(*span))
+            .collect::<Result<_, _>>()?;
+        let total: usize = words.iter().map(|words| words.len()).sum();
+        Ok(match &self.pool {
+            Some(pool) if total >= DIGEST_WORDS_SHARED => pool.install(|| {
+                let shared = words.par_iter();
+                shared.map(|words| Digest::of_words(words)).collect()
+            }),
+            _ => words.iter().map(|words| Digest::of_words(words)).collect(),
+        })
+    }
+}

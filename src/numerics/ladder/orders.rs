@@ -62,7 +62,7 @@ fn random_order(count: usize, seed: u64, draw: u64) -> Vec<u32> {
     generator.set_stream(draw);
     let mut order: Vec<u32> = (0..count as u32).collect();
     for end in (1..count).rev() {
-        let place = u128::from(generator.next_u64()) * (end as u128 + 1) >> 64;
+        let place = (u128::from(generator.next_u64()) * (end as u128 + 1)) >> 64;
         order.swap(end, place as usize);
     }
     order

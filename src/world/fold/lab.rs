@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::{ArenaId, CopyWords, Engine, EngineError, ProgramId, Span};
-use crate::plan::{Piece, Plan, Tree};
+use crate::plan::{Arithmetic, Piece, Plan, Tree};
 
 use super::slots::{Layout, Request, part};
 use super::{FoldJob, FoldNode, FoldOrder, SlotsJob, segments};
@@ -93,23 +93,7 @@ impl FoldLab<'_> {
         order: &FoldOrder,
     ) -> Result<Vec<u32>, EngineError> {
         match &node.job {
-            FoldJob::Slots(job) => {
-                let pieces = pieces(job, order);
-                let arithmetic = plan_of(job, order).arithmetic;
-                let mut layout = Layout::new(self.programs.scratch);
-                let request = Request {
-                    job,
-                    arithmetic,
-                    pieces: &pieces,
-                };
-                let results = layout.add(self.programs.fold, &request);
-                layout.execute(self.engine)?;
-                let mut words = Vec::with_capacity(job.plan.element_count as usize);
-                for piece in results {
-                    words.extend(self.engine.read(piece.span)?);
-                }
-                Ok(words)
-            }
+            FoldJob::Slots(job) => self.evaluate_slots(job, order),
             FoldJob::Segments(job) => {
                 let out = Span {
                     arena: self.programs.results,
@@ -129,6 +113,69 @@ impl FoldLab<'_> {
                 self.engine.read(out)
             }
         }
+    }
+
+    /// The result of `arithmetic` over given addends in the order of `tree`: for what-if questions.
+    pub fn evaluate_values(
+        &mut self,
+        arithmetic: Arithmetic,
+        addends: &[Vec<u32>],
+        tree: &Tree,
+    ) -> Result<Vec<u32>, EngineError> {
+        let elements = addends[0].len() as u32;
+        let arena = self.programs.results;
+        self.engine
+            .grow(arena, elements * addends.len() as u32, 0)?;
+        let mut spans = Vec::with_capacity(addends.len());
+        for (k, words) in addends.iter().enumerate() {
+            let span = Span {
+                arena,
+                offset_words: k as u32 * elements,
+                words: elements,
+            };
+            self.engine.write(span, words)?;
+            spans.push(span);
+        }
+        let piece = Piece {
+            range: 0..u64::from(elements),
+            tree: tree.clone(),
+        };
+        let plan = Plan {
+            addend_count: addends.len() as u32,
+            element_count: u64::from(elements),
+            arithmetic,
+            pieces: vec![piece],
+        };
+        let plan = Arc::new(plan);
+        let job = SlotsJob {
+            addends: spans,
+            accumulator: None,
+            plan: plan.clone(),
+            outs: Vec::new(),
+        };
+        self.evaluate_slots(&job, &FoldOrder::Plan(plan))
+    }
+
+    fn evaluate_slots(
+        &mut self,
+        job: &SlotsJob,
+        order: &FoldOrder,
+    ) -> Result<Vec<u32>, EngineError> {
+        let pieces = pieces(job, order);
+        let arithmetic = plan_of(job, order).arithmetic;
+        let mut layout = Layout::new(self.programs.scratch);
+        let request = Request {
+            job,
+            arithmetic,
+            pieces: &pieces,
+        };
+        let results = layout.add(self.programs.fold, &request);
+        layout.execute(self.engine)?;
+        let mut words = Vec::with_capacity(job.plan.element_count as usize);
+        for piece in results {
+            words.extend(self.engine.read(piece.span)?);
+        }
+        Ok(words)
     }
 
     /// The addends' words: one vector for each addend (slots) or row (segments).

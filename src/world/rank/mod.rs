@@ -12,6 +12,8 @@ use crate::plan::{Combine, Init};
 use crate::world::command::{Collective, CollectiveKind, Command, Issued, LocalFold};
 use crate::world::site::{Family, Phase, Site};
 
+pub use crate::fault::Component;
+pub use crate::recipe::LocalOrder;
 pub use allocator::Allocation;
 use allocator::Allocator;
 pub(crate) use link::{Link, Park, Parked, Reply};
@@ -59,50 +61,6 @@ pub struct StreamId(pub u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub u32);
-
-/// Who chooses the order of a local fold.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum LocalOrder {
-    /// Slots in ascending order: the deterministic twin.
-    Ordered,
-    /// The order in which writers arrive: any permutation, chosen at each call.
-    Arrival,
-}
-
-/// A part of the training state, as checkpoints name them.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Component {
-    /// Parameters as the model computes with them.
-    Model,
-    /// fp32 main parameters.
-    MainParams,
-    ExpAvg,
-    ExpAvgSq,
-    /// Optimizer step counter.
-    OptimizerStep,
-    /// Samples consumed: the data position.
-    DataPosition,
-    /// RNG seed and offset.
-    Rng,
-}
-
-impl Component {
-    pub const ALL: [Component; 7] = [
-        Component::Model,
-        Component::MainParams,
-        Component::ExpAvg,
-        Component::ExpAvgSq,
-        Component::OptimizerStep,
-        Component::DataPosition,
-        Component::Rng,
-    ];
-}
 
 /// Why a rank's program ended early. Returned through `?` by every method that can fail.
 #[derive(Clone, Debug, thiserror::Error)]

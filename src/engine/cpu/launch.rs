@@ -1,0 +1,81 @@
+//! Checks of launches, before anything runs.
+
+use crate::engine::{EngineError, Launch};
+use crate::kernel::Operand;
+
+/// What of a kernel its launches are checked against, and named by.
+pub(super) struct Signature {
+    pub name: String,
+    pub hash: [u8; 32],
+    pub operands: Vec<Operand>,
+    pub params_words: u32,
+    pub workgroup: [u32; 3],
+}
+
+/// Refuses a launch whose operands, params or grid do not fit the kernel or the arenas.
+pub(super) fn check(
+    signature: &Signature,
+    launch: &Launch,
+    place: usize,
+    arena_words: impl Fn(u32) -> Option<usize>,
+) -> Result<(), EngineError> {
+    let bad = |reason: String| EngineError::BadLaunch {
+        kernel: signature.name.clone(),
+        reason,
+        launch: place,
+    };
+    if launch.operands.len() != signature.operands.len() {
+        let (given, wanted) = (launch.operands.len(), signature.operands.len());
+        return Err(bad(format!("{given} operands, the kernel takes {wanted}")));
+    }
+    if launch.params.len() != signature.params_words as usize {
+        let (given, wanted) = (launch.params.len(), signature.params_words);
+        return Err(bad(format!(
+            "{given} words of params, the kernel takes {wanted}"
+        )));
+    }
+    for (span, operand) in launch.operands.iter().zip(&signature.operands) {
+        let name = &operand.name;
+        let words = arena_words(span.arena.0)
+            .ok_or_else(|| bad(format!("operand `{name}` is in no arena of this engine")))?;
+        if u64::from(span.offset_words) + u64::from(span.words) > words as u64 {
+            let (at, len) = (span.offset_words, span.words);
+            return Err(bad(format!(
+                "operand `{name}`: {len} words at {at} in an arena of {words}"
+            )));
+        }
+        if span.words % operand.element_words != 0 {
+            let (len, step) = (span.words, operand.element_words);
+            return Err(bad(format!(
+                "operand `{name}`: {len} words, elements have {step}"
+            )));
+        }
+    }
+    for axis in 0..3 {
+        let size = u64::from(launch.grid[axis]) * u64::from(signature.workgroup[axis]);
+        if size > u64::from(u32::MAX) {
+            return Err(bad(format!("{size} invocations along axis {axis}")));
+        }
+    }
+    if workgroups(launch) > u64::from(u32::MAX) {
+        return Err(bad("more than 2^32 workgroups".to_owned()));
+    }
+    Ok(())
+}
+
+/// Workgroups of a launch, saturating: three sizes of 32 bits can pass 64 bits.
+pub(super) fn workgroups(launch: &Launch) -> u64 {
+    let [x, y, z] = launch.grid.map(u64::from);
+    (x * y).saturating_mul(z)
+}
+
+/// Whether two operands of the launch share a word: then one thread runs all of it, so that the
+/// order of its workgroups is fixed.
+pub(super) fn overlaps(launch: &Launch) -> bool {
+    launch.operands.iter().enumerate().any(|(place, a)| {
+        launch.operands[..place].iter().any(|b| {
+            let (a_end, b_end) = (a.offset_words + a.words, b.offset_words + b.words);
+            a.arena == b.arena && a.offset_words < b_end && b.offset_words < a_end
+        })
+    })
+}
