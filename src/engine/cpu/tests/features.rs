@@ -29,6 +29,12 @@ fn integer_edge_cases() {
     check("x * y", &|x, y| x.wrapping_mul(y));
     check("x / y", &|x, y| x.checked_div(y).unwrap_or(x));
     check("x % y", &|x, y| x.checked_rem(y).unwrap_or(0));
+    check("x / 8u + y / 7u + x / 1u", &|x, y| {
+        (x / 8 + y / 7).wrapping_add(x)
+    });
+    check("x % 8u + y % 7u + x % 1u + y % 0x80000000u", &|x, y| {
+        (x % 8 + y % 7).wrapping_add(y % 0x8000_0000)
+    });
     let signed = |x: u32, y: u32| (x as i32, y as i32);
     check("bitcast<u32>(sx / sy)", &|x, y| {
         let (x, y) = signed(x, y);
