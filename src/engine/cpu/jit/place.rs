@@ -79,7 +79,8 @@ impl Translator<'_, '_> {
                 Ty::Vector(kind, _) => Ty::Scalar(kind),
                 other => return Err(format!("a lane of {other:?}")),
             },
-            Place::Operand(_) | Place::Params => return Err("a whole operand as a value".into()),
+            Place::Params => Ty::Struct(self.params.iter().map(|kind| Ty::Scalar(*kind)).collect()),
+            Place::Operand(_) => return Err("a whole operand as a value".into()),
         })
     }
 
@@ -216,7 +217,17 @@ impl Translator<'_, '_> {
                 Ok(Val::scalar(kind, value))
             }
             Place::Lane { of, lane: which } => self.load_lane(of, which),
-            Place::Operand(_) | Place::Params => Err("a load of a whole operand".into()),
+            Place::Params => {
+                let words: Result<Vec<Val>, String> = (0..self.params.len())
+                    .map(|word| self.load(&Place::Param(word)))
+                    .collect();
+                let leaves = words?.iter().map(Val::leaf).collect();
+                Ok(Val {
+                    ty: self.place_type(place)?,
+                    leaves,
+                })
+            }
+            Place::Operand(_) => Err("a load of a whole operand".into()),
         }
     }
 

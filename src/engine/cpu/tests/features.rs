@@ -316,6 +316,37 @@ fn loops_switches_and_early_exits() {
     assert_eq!(run_body("", body, &inputs), want);
 }
 
+/// A variable declared in a loop begins anew in each iteration.
+#[test]
+fn a_variable_declared_in_a_loop_starts_at_zero() {
+    let body = "
+        var total = 0u;
+        for (var j = 0u; j < input[i]; j++) {
+            var fresh: u32;
+            var list: array<u32, 3>;
+            fresh = fresh + 1u;
+            list[j % 3u] = list[j % 3u] + 10u;
+            total = total + fresh + list[j % 3u];
+        }
+        out[i] = total;";
+    assert_eq!(run_body("", body, &[0, 1, 5]), [0, 11, 55]);
+}
+
+#[test]
+fn the_whole_of_params_is_a_value() {
+    let source = "
+        struct Params { a: u32, b: f32, c: i32 }
+        @group(0) @binding(0) var<storage, read_write> out: array<i32>;
+        @group(1) @binding(0) var<uniform> params: Params;
+        fn mix_all(p: Params) -> i32 { return i32(p.a) + i32(p.b) + p.c; }
+        @compute @workgroup_size(1)
+        fn main() { let p = params; out[1] = mix_all(p); }";
+    let registry = crate::kernel::Registry::from_sources(&[("params", source)]).unwrap();
+    let params = [7, 2.75f32.to_bits(), -100i32 as u32];
+    let got = super::run_on(1, &registry, "params", [1, 1, 1], &[vec![5; 2]], &params);
+    assert_eq!(got.expect("runs")[0], [5, -91i32 as u32]);
+}
+
 #[test]
 fn functions_pointers_structs_and_arrays() {
     let helpers = "
