@@ -30,7 +30,10 @@ struct Golden {
 impl Golden {
     fn load() -> Golden {
         let tolerances = serde_json::from_slice(&golden_file("tolerances.json")).unwrap();
-        Golden { bytes: golden_file("gpt.safetensors"), tolerances }
+        Golden {
+            bytes: golden_file("gpt.safetensors"),
+            tolerances,
+        }
     }
 
     /// Any float or integer tensor, widened.
@@ -40,10 +43,14 @@ impl Golden {
         let data = view.data();
         let eight = |b: &[u8]| <[u8; 8]>::try_from(b).unwrap();
         match view.dtype() {
-            safetensors::Dtype::F64 => data.chunks(8).map(|b| f64::from_le_bytes(eight(b))).collect(),
-            safetensors::Dtype::I64 => {
-                data.chunks(8).map(|b| i64::from_le_bytes(eight(b)) as f64).collect()
-            }
+            safetensors::Dtype::F64 => data
+                .chunks(8)
+                .map(|b| f64::from_le_bytes(eight(b)))
+                .collect(),
+            safetensors::Dtype::I64 => data
+                .chunks(8)
+                .map(|b| i64::from_le_bytes(eight(b)) as f64)
+                .collect(),
             safetensors::Dtype::F32 => data
                 .chunks(4)
                 .map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap())))
@@ -55,7 +62,11 @@ impl Golden {
     /// `[greatest, 2-norm]` distance of torch's own f32 run.
     fn tolerance(&self, name: &str) -> (f64, f64) {
         let pair = &self.tolerances["gpt"]["f32_vs_f64"][name];
-        let number = |i: usize| pair[i].as_f64().unwrap_or_else(|| panic!("no tolerance of {name}"));
+        let number = |i: usize| {
+            pair[i]
+                .as_f64()
+                .unwrap_or_else(|| panic!("no tolerance of {name}"))
+        };
         (number(0), number(1))
     }
 
@@ -64,7 +75,10 @@ impl Golden {
         let mut map = BTreeMap::new();
         let get = |name: &str| self.tensor(&format!("{prefix}.{name}"));
         map.insert("embedding.word_embeddings.weight".to_string(), get("embed"));
-        map.insert("decoder.final_layernorm.weight".to_string(), get("final_norm"));
+        map.insert(
+            "decoder.final_layernorm.weight".to_string(),
+            get("final_norm"),
+        );
         map.insert("output_layer.weight".to_string(), get("head"));
         for layer in 0..2 {
             let part = |name: &str| get(&format!("layers.{layer}.{name}"));
@@ -111,7 +125,10 @@ impl Golden {
         let samples = (0..2).map(|sample| {
             let row = &tokens[sample * 16..(sample + 1) * 16];
             let last = targets[sample * 16 + 15];
-            row.iter().chain([&last]).map(|token| *token as u32).collect::<Vec<u32>>()
+            row.iter()
+                .chain([&last])
+                .map(|token| *token as u32)
+                .collect::<Vec<u32>>()
         });
         Corpus::Samples(samples.collect::<Vec<_>>().into())
     }
@@ -120,7 +137,9 @@ impl Golden {
         let narrow = |(name, values): (String, Vec<f64>)| {
             (name, values.into_iter().map(|value| value as f32).collect())
         };
-        Initial::Given(Arc::new(self.fused("w", 4).into_iter().map(narrow).collect()))
+        Initial::Given(Arc::new(
+            self.fused("w", 4).into_iter().map(narrow).collect(),
+        ))
     }
 }
 
@@ -148,9 +167,19 @@ fn parts(name: &str, values: &[f32], heads: usize) -> Vec<(String, Vec<f32>)> {
         "self_attention.linear_qkv" => {
             let words = values.len() / heads / 3;
             let pick = |which: usize| {
-                values.chunks(words).skip(which).step_by(3).flatten().copied().collect::<Vec<f32>>()
+                values
+                    .chunks(words)
+                    .skip(which)
+                    .step_by(3)
+                    .flatten()
+                    .copied()
+                    .collect::<Vec<f32>>()
             };
-            vec![named("wq", pick(0)), named("wk", pick(1)), named("wv", pick(2))]
+            vec![
+                named("wq", pick(0)),
+                named("wk", pick(1)),
+                named("wv", pick(2)),
+            ]
         }
         other => panic!("unknown {other}"),
     }
@@ -199,17 +228,29 @@ fn gradients_and_parameters(
 fn golden_gpt_forward_gradients_and_two_steps() {
     let golden = Golden::load();
     let options = golden.options();
-    let (record, seen) =
-        train(&options, &golden.corpus(), &golden.initial(), 3, gradients_and_parameters);
-    for (step, loss, norm) in [(0, "s.loss64", Some("s.norm164")), (1, "s.loss264", Some("s.norm264")), (2, "s.loss364", None)]
-    {
+    let (record, seen) = train(
+        &options,
+        &golden.corpus(),
+        &golden.initial(),
+        3,
+        gradients_and_parameters,
+    );
+    for (step, loss, norm) in [
+        (0, "s.loss64", Some("s.norm164")),
+        (1, "s.loss264", Some("s.norm264")),
+        (2, "s.loss364", None),
+    ] {
         let metric = |name: &str| f64::from(record.metrics[&(step, name.to_string())]);
         let check = |have: f64, want: &str| {
             let want = golden.tensor(want)[0];
-            assert!((have / want - 1.0).abs() < 1e-6, "step {step}: {have} for {want}");
+            assert!(
+                (have / want - 1.0).abs() < 1e-6,
+                "step {step}: {have} for {want}"
+            );
         };
         check(metric("lm loss"), loss);
-        norm.into_iter().for_each(|norm| check(metric("grad norm"), norm));
+        norm.into_iter()
+            .for_each(|norm| check(metric("grad norm"), norm));
     }
     let split = |step: u32| {
         let words = &seen[&step][&0];
@@ -222,7 +263,11 @@ fn golden_gpt_forward_gradients_and_two_steps() {
     let mut far = too_far(&golden, &grads, "g64", "g");
     far.extend(too_far(&golden, &first, "p64", "p"));
     far.extend(too_far(&golden, &second, "q", "q"));
-    assert!(far.is_empty(), "too far from the float64 run:\n{}", far.join("\n"));
+    assert!(
+        far.is_empty(),
+        "too far from the float64 run:\n{}",
+        far.join("\n")
+    );
 }
 
 #[test]
@@ -257,7 +302,10 @@ fn golden_gpt_activations() {
     for (name, values) in sets {
         let (greatest, norm) = distance(&values, &golden.tensor(&format!("a64.{name}")));
         // The worst activation of torch's f32 run is 5.0e-7 off.
-        assert!(greatest < SLACK * 5e-7 && norm < SLACK * 5e-7, "{name}: {greatest:e} {norm:e}");
+        assert!(
+            greatest < SLACK * 5e-7 && norm < SLACK * 5e-7,
+            "{name}: {greatest:e} {norm:e}"
+        );
     }
 }
 
@@ -266,11 +314,19 @@ fn golden_gpt_activations() {
 fn golden_comparison_sees_a_small_error() {
     let golden = Golden::load();
     let narrow = |(name, values): (String, Vec<f64>)| {
-        (name, values.into_iter().map(|value| value as f32).collect::<Vec<f32>>())
+        (
+            name,
+            values
+                .into_iter()
+                .map(|value| value as f32)
+                .collect::<Vec<f32>>(),
+        )
     };
     let mut grads: BTreeMap<_, _> = golden.fused("g64", 4).into_iter().map(narrow).collect();
     assert_eq!(too_far(&golden, &grads, "g64", "g"), Vec::<String>::new());
-    let values = grads.get_mut("decoder.layers.1.self_attention.linear_qkv.weight").unwrap();
+    let values = grads
+        .get_mut("decoder.layers.1.self_attention.linear_qkv.weight")
+        .unwrap();
     let greatest = values.iter().fold(0f32, |a, b| a.max(b.abs()));
     values[8 * 32 + 5] += greatest / 1000.0;
     let far = too_far(&golden, &grads, "g64", "g");
@@ -288,20 +344,34 @@ fn golden_run_persists_every_component() {
         checkpoint_after: [0].into(),
         ..Default::default()
     };
-    let steps = bitproof::train::Run { steps: 0..1, checkpoint: None };
-    let program = bitproof::train::program(
-        Arc::new(options),
-        golden.corpus(),
-        golden.initial(),
-        steps,
-    );
+    let steps = bitproof::train::Run {
+        steps: 0..1,
+        checkpoint: None,
+    };
+    let program =
+        bitproof::train::program(Arc::new(options), golden.corpus(), golden.initial(), steps);
     let mut engine = bitproof::engine::cpu::CpuEngine::new(1);
-    let record =
-        world.run(&mut engine, &run, &program, &mut bitproof::world::Unobserved).unwrap();
+    let record = world
+        .run(
+            &mut engine,
+            &run,
+            &program,
+            &mut bitproof::world::Unobserved,
+        )
+        .unwrap();
     let state = &record.checkpoints[&0];
     for component in Component::ALL {
-        assert!(state.keys().any(|(_, c, _)| *c == component), "{component:?}");
+        assert!(
+            state.keys().any(|(_, c, _)| *c == component),
+            "{component:?}"
+        );
     }
-    assert_eq!(state[&(0, Component::DataPosition, "samples".to_string())].words, [2]);
-    assert_eq!(state[&(0, Component::OptimizerStep, "step".to_string())].words, [1]);
+    assert_eq!(
+        state[&(0, Component::DataPosition, "samples".to_string())].words,
+        [2]
+    );
+    assert_eq!(
+        state[&(0, Component::OptimizerStep, "step".to_string())].words,
+        [1]
+    );
 }

@@ -59,7 +59,23 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         "math/combine",
         include_str!("../../shaders/math/combine.wgsl"),
     ),
+    ("math/exp", include_str!("../../shaders/math/exp.wgsl")),
+    ("math/log", include_str!("../../shaders/math/log.wgsl")),
+    (
+        "math/philox",
+        include_str!("../../shaders/math/philox.wgsl"),
+    ),
+    (
+        "math/product",
+        include_str!("../../shaders/math/product.wgsl"),
+    ),
     ("math/round", include_str!("../../shaders/math/round.wgsl")),
+    ("math/rsqrt", include_str!("../../shaders/math/rsqrt.wgsl")),
+    (
+        "math/sincos",
+        include_str!("../../shaders/math/sincos.wgsl"),
+    ),
+    ("math/tanh", include_str!("../../shaders/math/tanh.wgsl")),
     ("matmul_nn", include_str!("../../shaders/matmul_nn.wgsl")),
     ("matmul_nt", include_str!("../../shaders/matmul_nt.wgsl")),
     ("matmul_tn", include_str!("../../shaders/matmul_tn.wgsl")),

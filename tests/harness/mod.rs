@@ -27,9 +27,20 @@ impl PlanSource for ChainPlans {
             Combine::Sum => Arithmetic::sum(shape.dtype, shape.dtype, shape.dtype),
             Combine::Max => Arithmetic::max(shape.dtype),
         };
-        let tree = Tree::Chain { ring: (0..n).collect(), start: 0 };
-        let pieces = vec![Piece { range: 0..shape.elements, tree }];
-        let plan = Plan { addend_count: n, element_count: shape.elements, arithmetic, pieces };
+        let tree = Tree::Chain {
+            ring: (0..n).collect(),
+            start: 0,
+        };
+        let pieces = vec![Piece {
+            range: 0..shape.elements,
+            tree,
+        }];
+        let plan = Plan {
+            addend_count: n,
+            element_count: shape.elements,
+            arithmetic,
+            pieces,
+        };
         Ok(Arc::from(vec![Arc::new(plan)]))
     }
 }
@@ -122,7 +133,9 @@ pub fn train(
     inspect: impl Fn(&mut Rank, &Trainer, u32) -> Result<Vec<u32>, RankError> + Sync,
 ) -> (RunRecord, BTreeMap<u32, Seen>) {
     options.check().expect("options fit");
-    corpus.check(options.model.seq_length, options.model.padded_vocab_size).expect("data fits");
+    corpus
+        .check(options.model.seq_length, options.model.padded_vocab_size)
+        .expect("data fits");
     let seen: Mutex<BTreeMap<u32, Seen>> = Mutex::new(BTreeMap::new());
     let program = |rank: &mut Rank| {
         let groups = options.layout.groups_of(rank.id);
@@ -131,14 +144,21 @@ pub fn train(
         for step in 0..steps {
             trainer.step(rank, step)?;
             let words = inspect(rank, &trainer, step)?;
-            seen.lock().unwrap().entry(step).or_default().insert(rank.id, words);
+            seen.lock()
+                .unwrap()
+                .entry(step)
+                .or_default()
+                .insert(rank.id, words);
         }
         Ok(())
     };
     let mut engine = CpuEngine::new(1);
     let run = RunOptions::default();
     let record = world(options).run(&mut engine, &run, &program, &mut Unobserved);
-    (record.unwrap_or_else(|error| panic!("{error}")), seen.into_inner().unwrap())
+    (
+        record.unwrap_or_else(|error| panic!("{error}")),
+        seen.into_inner().unwrap(),
+    )
 }
 
 /// Reads the reduced gradients: `inspect` for `whole_gradients`.
@@ -171,8 +191,9 @@ pub fn whole_gradients(options: &TrainOptions, seen: &Seen) -> BTreeMap<String, 
                 _ => tp,
             };
             let length = (parameter.len() * copies) as usize;
-            let tensor =
-                whole.entry(parameter.name.clone()).or_insert_with(|| vec![f32::NAN; length]);
+            let tensor = whole
+                .entry(parameter.name.clone())
+                .or_insert_with(|| vec![f32::NAN; length]);
             for local in 0..parameter.len() {
                 if let Some(word) = at.get(&(offset + local)) {
                     let global = parameter.global_index(local, place.tensor, tp);
@@ -187,7 +208,10 @@ pub fn whole_gradients(options: &TrainOptions, seen: &Seen) -> BTreeMap<String, 
 /// Greatest difference over greatest magnitude, and the same of 2-norms.
 pub fn distance(have: &[f32], want: &[f64]) -> (f64, f64) {
     assert_eq!(have.len(), want.len());
-    assert!(have.iter().all(|x| x.is_finite()), "every element was computed");
+    assert!(
+        have.iter().all(|x| x.is_finite()),
+        "every element was computed"
+    );
     let difference = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs();
     let (mut greatest, mut top, mut squares, mut norm) = (0f64, 0f64, 0f64, 0f64);
     for (a, b) in have.iter().zip(want) {

@@ -35,20 +35,29 @@ impl Reference<'_> {
         let mut layers = Vec::new();
         for layer in 0..self.shape.num_layers as usize {
             let name = |rest: &str| format!("decoder.layers.{layer}.{rest}");
-            let attended = self.attention(&self.rms(&x, &name("input_layernorm")), &name("self_attention"));
+            let attended = self.attention(
+                &self.rms(&x, &name("input_layernorm")),
+                &name("self_attention"),
+            );
             x = x + drop(attended, 1 + 2 * layer);
             let fed = self.mlp(&self.rms(&x, &name("pre_mlp_layernorm")), &name("mlp"));
             x = x + drop(fed, 2 + 2 * layer);
             layers.push(x.clone());
         }
-        let logits = self.rms(&x, "decoder.final_layernorm").dot(&self.matrix("output_layer", hidden).t());
+        let logits = self
+            .rms(&x, "decoder.final_layernorm")
+            .dot(&self.matrix("output_layer", hidden).t());
         let losses = logits.rows().into_iter().zip(targets).map(|(row, target)| {
             let top = row.fold(f64::NEG_INFINITY, |a, b| a.max(*b));
             let sum: f64 = row.iter().map(|v| (v - top).exp()).sum();
             sum.ln() + top - row[*target as usize]
         });
         let losses = losses.collect();
-        Activations { layers, logits, losses }
+        Activations {
+            layers,
+            logits,
+            losses,
+        }
     }
 
     fn tensor(&self, module: &str) -> &[f64] {
@@ -87,7 +96,9 @@ impl Reference<'_> {
                 let (q, k) = (self.rotate(part(0)), self.rotate(part(1)));
                 let context = causal(q.view(), k.view(), part(2).view());
                 let columns = head * d..(head + 1) * d;
-                joined.slice_mut(s![sample..;batch, columns]).assign(&context);
+                joined
+                    .slice_mut(s![sample..;batch, columns])
+                    .assign(&context);
             }
         }
         joined.dot(&self.matrix(&format!("{module}.linear_proj"), hidden).t())
@@ -109,7 +120,10 @@ impl Reference<'_> {
     }
 
     fn mlp(&self, b: &Array2<f64>, module: &str) -> Array2<f64> {
-        let (hidden, ffn) = (self.shape.hidden_size as usize, self.shape.ffn_hidden_size as usize);
+        let (hidden, ffn) = (
+            self.shape.hidden_size as usize,
+            self.shape.ffn_hidden_size as usize,
+        );
         let both = b.dot(&self.matrix(&format!("{module}.linear_fc1"), hidden).t());
         let gate = both.slice(s![.., ..ffn]).mapv(|v| v / (1.0 + (-v).exp()));
         let active = gate * both.slice(s![.., ffn..]);
