@@ -350,7 +350,7 @@ fn golden_run_persists_every_component() {
     };
     let program =
         bitproof::train::program(Arc::new(options), golden.corpus(), golden.initial(), steps);
-    let mut engine = bitproof::engine::cpu::CpuEngine::new(1);
+    let mut engine = bitproof::engine::cpu::CpuEngine::new(1).expect("the engine starts");
     let record = world
         .run(
             &mut engine,

@@ -120,6 +120,10 @@ impl Trainer {
             let samples = [self.options.global_batch_size];
             rank.launch("advance", "advance", [1, 1, 1], &cell, &samples);
         });
+        if let Some(loss) = self.loss {
+            rank.metric("lm loss", loss);
+        }
+        rank.metric("grad norm", self.optimizer.norm());
         rank.end_step()
     }
 
@@ -188,7 +192,7 @@ impl Trainer {
         });
     }
 
-    /// Tells the world what the state is, which copies must agree, and what the user sees.
+    /// Tells the world what the state is, and which copies must agree.
     fn declare(&self, rank: &mut Rank, rng: Tensor) {
         let (optimizer, store) = (&self.optimizer, self.store());
         for (place, parameter) in store.parameters.iter().enumerate() {
@@ -216,10 +220,6 @@ impl Trainer {
         rank.persist(Component::Rng, "rng", rng);
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "data_position", self.data_position);
-        if let Some(loss) = self.loss {
-            rank.metric("lm loss", loss);
-        }
-        rank.metric("grad norm", optimizer.norm());
     }
 
     /// Writes every word that a step reads before it writes it.

@@ -14,7 +14,7 @@ use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
 use bitproof::train::{Corpus, FlatLayout, Initial, Layout, TrainOptions, Trainer};
 use bitproof::world::{
     CollectiveShape, Communicator, PlanSource, Rank, RankError, RunOptions, RunRecord, Unobserved,
-    World, combine_of,
+    World, order::combine_of,
 };
 
 /// Every reduction a chain in group order, each partial sum in the buffer's type.
@@ -152,7 +152,7 @@ pub fn train(
         }
         Ok(())
     };
-    let mut engine = CpuEngine::new(1);
+    let mut engine = CpuEngine::new(1).expect("the engine starts");
     let run = RunOptions::default();
     let record = world(options).run(&mut engine, &run, &program, &mut Unobserved);
     (
