@@ -45,13 +45,13 @@ impl PlanSource for ChainPlans {
     }
 }
 
-/// A model that trains in no time: 4 layers, 2 heads of 4 for each of 2 tensor-parallel ranks.
+/// A model that trains in no time: 2 layers, one head of 4 for each of up to 4 tensor-parallel ranks.
 pub fn small_options() -> TrainOptions {
     TrainOptions {
         model: ModelShape {
             num_layers: 2,
             hidden_size: 16,
-            ffn_hidden_size: 24,
+            ffn_hidden_size: 32,
             num_attention_heads: 4,
             padded_vocab_size: 32,
             seq_length: 8,
