@@ -97,7 +97,7 @@ fn every_component_is_needed() {
 fn live_in_is_state_and_constants() {
     let options = options();
     let cut = RunOptions {
-        cut_after: Some(1),
+        cuts: [1].into(),
         ..RunOptions::default()
     };
     let part = Run {
@@ -115,7 +115,7 @@ fn live_in_is_state_and_constants() {
     let record = world(&options)
         .run(&mut engine, &cut, &program, &mut Unobserved)
         .unwrap();
-    let live = record.live_in.expect("a cut was asked for");
+    let live = &record.live_in[&1];
     let names: std::collections::BTreeSet<&str> = live
         .iter()
         .filter(|(_, found)| !found.ranges.is_empty())

@@ -8,33 +8,34 @@ use serde::Serialize;
 
 use super::Component;
 
-/// A class of planted fault.
+/// A class of planted fault. The first eight are faults of one fold and bear the names of
+/// `world::fold::FoldFault`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum MutantKind {
-    /// One call of a collective takes its addends in reverse ring order.
-    ReverseRing,
-    /// One call of a collective starts its ring one place later.
-    RotatedRing,
-    /// A chain is summed as a balanced tree: another algorithm chosen on one call.
-    TreeForChain,
+    /// Addends meet in another order than the plan's.
+    OtherOrder,
+    /// One addend never arrives and another is taken twice.
+    DuplicateAddend,
+    /// Partial sums are rounded to a narrower type at every add.
+    NarrowPartialSums,
+    /// The last bit of one element of the result flips, everywhere.
+    FlippedBit,
+    /// One destination keeps what it held before: a missing wait.
+    StaleDestination,
+    /// One destination's copy of the result differs in one bit.
+    DriftingDestination,
+    /// The last element is not written: off by one.
+    SkippedElement,
+    /// Two neighbouring elements change places: a wrong offset.
+    SwappedElements,
     /// An ordered local fold lands in arrival order: an atomic where none was meant.
-    ArrivalFold,
-    /// Partial sums are rounded to bf16 at every add, not once.
-    RoundEachAdd,
-    /// One addend is left out of a fold.
-    LostAddend,
-    /// One addend is taken twice, in place of its neighbour.
-    RepeatedAddend,
-    /// A collective's consumer starts without waiting for it.
-    MissingWait,
-    /// A kernel reads memory that nothing has written.
-    UninitialisedRead,
-    /// A kernel writes one element past its operand.
+    Race,
+    /// One bit of one rank's persisted state flips between two steps.
+    StateFlip,
+    /// A kernel indexes one element past its operand.
     OffByOne,
-    /// One bit of one element on one rank flips after a replicated result.
-    ReplicaBitFlip,
     /// One rank joins a collective with another element count.
     MismatchedCollective,
     /// One rank never joins a collective.
@@ -52,8 +53,6 @@ pub enum Catcher {
     RES,
     /// The comparison of replicas.
     XR,
-    /// The memory model: an unordered or uninitialised access.
-    Hazard,
     /// The engine's or the coordinator's own refusal.
     Error,
 }
@@ -70,8 +69,8 @@ pub enum Target {
     AnyFold,
     /// A kernel launch.
     Launch,
-    /// A tensor declared equal on several ranks.
-    Replica,
+    /// A tensor of the training state.
+    State,
     /// A checkpoint.
     Checkpoint,
 }
@@ -87,32 +86,32 @@ impl MutantKind {
     }
 
     const WITHOUT_COMPONENT: [MutantKind; 13] = [
-        MutantKind::ReverseRing,
-        MutantKind::RotatedRing,
-        MutantKind::TreeForChain,
-        MutantKind::ArrivalFold,
-        MutantKind::RoundEachAdd,
-        MutantKind::LostAddend,
-        MutantKind::RepeatedAddend,
-        MutantKind::MissingWait,
-        MutantKind::UninitialisedRead,
+        MutantKind::OtherOrder,
+        MutantKind::DuplicateAddend,
+        MutantKind::NarrowPartialSums,
+        MutantKind::FlippedBit,
+        MutantKind::StaleDestination,
+        MutantKind::DriftingDestination,
+        MutantKind::SkippedElement,
+        MutantKind::SwappedElements,
+        MutantKind::Race,
+        MutantKind::StateFlip,
         MutantKind::OffByOne,
-        MutantKind::ReplicaBitFlip,
         MutantKind::MismatchedCollective,
         MutantKind::MissingCollective,
     ];
 
     pub const fn catcher(self) -> Catcher {
         match self {
-            MutantKind::ReverseRing
-            | MutantKind::RotatedRing
-            | MutantKind::TreeForChain
-            | MutantKind::ArrivalFold
-            | MutantKind::RoundEachAdd
-            | MutantKind::LostAddend
-            | MutantKind::RepeatedAddend => Catcher::R2R,
-            MutantKind::MissingWait | MutantKind::UninitialisedRead => Catcher::Hazard,
-            MutantKind::ReplicaBitFlip => Catcher::XR,
+            MutantKind::OtherOrder
+            | MutantKind::DuplicateAddend
+            | MutantKind::NarrowPartialSums
+            | MutantKind::FlippedBit
+            | MutantKind::StaleDestination
+            | MutantKind::SkippedElement
+            | MutantKind::SwappedElements
+            | MutantKind::Race => Catcher::R2R,
+            MutantKind::DriftingDestination | MutantKind::StateFlip => Catcher::XR,
             MutantKind::OffByOne
             | MutantKind::MismatchedCollective
             | MutantKind::MissingCollective => Catcher::Error,
@@ -122,40 +121,42 @@ impl MutantKind {
 
     pub const fn target(self) -> Target {
         match self {
-            MutantKind::ReverseRing
-            | MutantKind::RotatedRing
-            | MutantKind::TreeForChain
-            | MutantKind::MissingWait
+            MutantKind::OtherOrder
+            | MutantKind::DuplicateAddend
+            | MutantKind::NarrowPartialSums
+            | MutantKind::FlippedBit
+            | MutantKind::SkippedElement
+            | MutantKind::SwappedElements => Target::AnyFold,
+            MutantKind::StaleDestination
+            | MutantKind::DriftingDestination
             | MutantKind::MismatchedCollective
             | MutantKind::MissingCollective => Target::Collective,
-            MutantKind::ArrivalFold => Target::LocalFold,
-            MutantKind::RoundEachAdd | MutantKind::LostAddend | MutantKind::RepeatedAddend => {
-                Target::AnyFold
-            }
-            MutantKind::UninitialisedRead | MutantKind::OffByOne => Target::Launch,
-            MutantKind::ReplicaBitFlip => Target::Replica,
+            MutantKind::Race => Target::LocalFold,
+            MutantKind::OffByOne => Target::Launch,
+            MutantKind::StateFlip => Target::State,
             MutantKind::LostComponent(_) => Target::Checkpoint,
         }
     }
 
-    /// One line for reports.
+    /// The name that reports use.
     pub fn name(self) -> String {
-        match self {
-            MutantKind::ReverseRing => "reverse-ring".into(),
-            MutantKind::RotatedRing => "rotated-ring".into(),
-            MutantKind::TreeForChain => "tree-for-chain".into(),
-            MutantKind::ArrivalFold => "arrival-fold".into(),
-            MutantKind::RoundEachAdd => "round-each-add".into(),
-            MutantKind::LostAddend => "lost-addend".into(),
-            MutantKind::RepeatedAddend => "repeated-addend".into(),
-            MutantKind::MissingWait => "missing-wait".into(),
-            MutantKind::UninitialisedRead => "uninitialised-read".into(),
-            MutantKind::OffByOne => "off-by-one".into(),
-            MutantKind::ReplicaBitFlip => "replica-bit-flip".into(),
-            MutantKind::MismatchedCollective => "mismatched-collective".into(),
-            MutantKind::MissingCollective => "missing-collective".into(),
-            MutantKind::LostComponent(component) => format!("lost-{component}"),
-        }
+        let name = match self {
+            MutantKind::OtherOrder => "other-order",
+            MutantKind::DuplicateAddend => "duplicate-addend",
+            MutantKind::NarrowPartialSums => "narrow-partial-sums",
+            MutantKind::FlippedBit => "flipped-bit",
+            MutantKind::StaleDestination => "stale-destination",
+            MutantKind::DriftingDestination => "drifting-destination",
+            MutantKind::SkippedElement => "skipped-element",
+            MutantKind::SwappedElements => "swapped-elements",
+            MutantKind::Race => "race",
+            MutantKind::StateFlip => "state-flip",
+            MutantKind::OffByOne => "off-by-one",
+            MutantKind::MismatchedCollective => "mismatched-collective",
+            MutantKind::MissingCollective => "missing-collective",
+            MutantKind::LostComponent(component) => return format!("lost-{component}"),
+        };
+        name.to_string()
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
         let names: BTreeSet<String> = kinds.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), kinds.len());
         let catchers: BTreeSet<Catcher> = kinds.iter().map(|kind| kind.catcher()).collect();
-        assert_eq!(catchers.len(), 5);
+        assert_eq!(catchers.len(), 4);
         assert!(kinds.len() >= 10);
     }
 }

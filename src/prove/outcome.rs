@@ -3,11 +3,12 @@
 use serde::Serialize;
 
 use crate::engine::EngineIdentity;
-use crate::fault::{Component, MutantKind};
+use crate::fault::Component;
 use crate::numerics::ladder::Rung;
+use crate::prove::sweep::Reach;
 use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, Grade, OracleKind};
-use crate::world::{Family, Site};
+use crate::world::{Family, NodeId, Site};
 
 /// The whole outcome of one check of one scenario.
 #[derive(Clone, Debug, Serialize)]
@@ -25,6 +26,12 @@ pub struct Outcome {
     pub nodes: u64,
     /// Choice points, by family and rung.
     pub points: Vec<PointCount>,
+    /// The first points that hold for this run's inputs only.
+    pub input_points: Vec<InputPoint>,
+    /// How many of them there are.
+    pub input_point_count: u64,
+    /// What a sample of orders shows, with its bound; `None` where nothing was only sampled.
+    pub sampling: Option<String>,
     pub hazards: Vec<Hazard>,
     pub oracles: Vec<OracleResult>,
     pub mutants: MutantScore,
@@ -66,17 +73,31 @@ pub struct ScenarioIdentity {
     pub hash: String,
 }
 
-/// Choice points of one family proved by one rung.
+/// Choice points of one family and one kind of choice, proved by one rung.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PointCount {
     pub family: Family,
-    pub rung: Rung,
+    pub reach: Reach,
+    /// `pinned`, `placement`, `arrival`.
+    pub choice: String,
+    /// `None` for points where the bits part.
+    pub rung: Option<Rung>,
     pub points: u64,
     /// Addends of the smallest and of the largest sum among them, the accumulator counted.
     pub addends_min: u32,
     pub addends_max: u32,
     /// Addends of the same sum at full size.
     pub addends_at_full_size: Option<u64>,
+}
+
+/// A point proved by L1 to L4: it holds for this run's inputs only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InputPoint {
+    pub site: String,
+    pub family: Family,
+    pub rung: Rung,
+    pub addends: u32,
+    pub addends_at_full_size: u64,
 }
 
 /// Accesses that nothing orders, or a read of memory that nothing wrote.
@@ -106,8 +127,8 @@ pub struct OracleResult {
     pub comparisons: u64,
     /// What failed, or why it was not checked.
     pub detail: Option<String>,
-    /// Component that a resumed run lacked.
-    pub component: Option<Component>,
+    /// Components that a resumed run lacked.
+    pub components: Vec<Component>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -124,14 +145,15 @@ pub struct MutantScore {
     pub caught: u32,
     pub total: u32,
     pub missed: Vec<PlantedMutant>,
-    /// Kinds that the scenario cannot host.
-    pub not_planted: Vec<MutantKind>,
+    /// Kinds that the scenario cannot host, by name.
+    pub not_planted: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct PlantedMutant {
-    pub kind: MutantKind,
-    pub site: Site,
+    /// The name of a `fault::MutantKind`.
+    pub kind: String,
+    pub site: String,
     /// Why it does not count as caught: nothing was found, or another node was named.
     pub reason: String,
 }
@@ -141,6 +163,9 @@ pub struct PlantedMutant {
 pub struct VacuityFinding {
     pub family: Family,
     pub reason: VacuityReason,
+    /// The first such point.
+    pub site: Option<String>,
+    pub points: u64,
     pub addends_here: u32,
     pub addends_at_full_size: u64,
     /// What to change, as recipe keys.
@@ -160,11 +185,12 @@ pub enum VacuityReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstDivergence {
     pub site: Site,
-    /// Node of the reference run.
-    pub node: u64,
+    /// Node of the reference run; `None` where the node is no fold.
+    pub node: Option<NodeId>,
     pub family: Option<Family>,
-    /// Ranks of the communicator, or the one rank.
-    pub group: Vec<u32>,
+    /// The communicator, by name; `None` for a local node.
+    pub group: Option<String>,
+    pub ranks: Vec<u32>,
     /// Equal inputs and different outputs (origin), or inputs already different (receiver).
     pub is_origin: bool,
     /// The variable that was varied.
@@ -180,9 +206,10 @@ pub struct FirstDivergence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Witness {
     pub site: Site,
-    pub node: u64,
-    /// Ranks of the communicator, or the one rank.
-    pub group: Vec<u32>,
+    pub node: NodeId,
+    /// The communicator, by name; `None` for a local node.
+    pub group: Option<String>,
+    pub ranks: Vec<u32>,
     /// The element shown, counted in the node's output.
     pub element: u64,
     /// Expressions with their rounding points.
@@ -193,8 +220,9 @@ pub struct Witness {
     pub sum_b: Bits,
     pub differing_elements: u64,
     pub total_elements: u64,
-    /// Largest distance of a differing element, in units in the last place of the output type.
-    pub max_ulp: u64,
+    /// Largest distance of a differing element, in units in the last place of the output type;
+    /// `None` when a NaN is among them.
+    pub max_ulp: Option<u64>,
     /// The witness was shown by changing this node alone, though its variable reaches further.
     pub counterfactual: bool,
     /// Files that the two plans follow from, for a plan choice.

@@ -9,14 +9,16 @@
 //! 1 byte    variable: place in `Scenario::choice_variables`
 //! varint    value of the variable
 //! varint    step
-//! varint    node within the step
-//! varint    group: place of the communicator or rank
+//! varint    owner of the fold: twice the rank, or twice the communicator plus one
+//! varint    ordinal of the fold among its owner's of that step
 //! varint    element
 //! 3 bytes   CRC-24 of all before
 //! ```
 //! A varint has seven bits a byte, low bits first. The text is Crockford's base 32: no letter that
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
-//! runs up to 16,384 steps, 2,097,152 nodes a step, 16,384 groups and 2^28 elements.
+//! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements.
+
+use crate::world::{NodeId, Owner};
 
 /// A difference, named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +27,7 @@ pub struct Token {
     pub build: [u8; 4],
     pub variable: u8,
     pub value: u32,
-    pub step: u32,
-    pub node: u32,
-    pub group: u32,
+    pub node: NodeId,
     pub element: u64,
 }
 
@@ -52,7 +52,8 @@ pub enum TokenError {
 
 const VERSION: u8 = 1;
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of the longest token: 1 + 5 + 4 + 1 + 4 * 5 + 10 + 3 bytes.
+/// Characters of the longest token: 1 + 5 + 4 + 1 + 4 * 5 + 10 + 3 bytes. An owner has 33 bits, which
+/// five bytes hold.
 const CHARS_MAX: usize = 71;
 const CHECKSUM_BYTES: usize = 3;
 
@@ -62,10 +63,20 @@ impl Token {
         bytes.extend(self.scenario);
         bytes.extend(self.build);
         bytes.push(self.variable);
-        for number in [self.value, self.step, self.node, self.group] {
-            push_varint(&mut bytes, u64::from(number));
+        let owner = match self.node.owner {
+            Owner::Rank(rank) => u64::from(rank) * 2,
+            Owner::Group(group) => u64::from(group) * 2 + 1,
+        };
+        let (value, step) = (u64::from(self.value), u64::from(self.node.step));
+        for number in [
+            value,
+            step,
+            owner,
+            u64::from(self.node.ordinal),
+            self.element,
+        ] {
+            push_varint(&mut bytes, number);
         }
-        push_varint(&mut bytes, self.element);
         let checksum = crc24(&bytes);
         bytes.extend(&checksum.to_be_bytes()[1..]);
         let text = base32(&bytes);
@@ -94,9 +105,7 @@ impl Token {
             build: rest.take()?,
             variable: rest.take::<1>()?[0],
             value: rest.varint32()?,
-            step: rest.varint32()?,
-            node: rest.varint32()?,
-            group: rest.varint32()?,
+            node: rest.node()?,
             element: rest.varint()?,
         };
         match rest.0 {
@@ -160,6 +169,24 @@ impl Bytes<'_> {
             }
         }
         Err(TokenError::Damaged("a number is out of range"))
+    }
+
+    fn node(&mut self) -> Result<NodeId, TokenError> {
+        let step = self.varint32()?;
+        let owner = self.varint()?;
+        let place = u32::try_from(owner / 2);
+        let place = place.map_err(|_| TokenError::Damaged("a number is out of range"))?;
+        let owner = if owner % 2 == 0 {
+            Owner::Rank(place)
+        } else {
+            Owner::Group(place)
+        };
+        let ordinal = self.varint32()?;
+        Ok(NodeId {
+            step,
+            owner,
+            ordinal,
+        })
     }
 
     fn varint32(&mut self) -> Result<u32, TokenError> {
@@ -248,34 +275,33 @@ mod tests {
             any::<u64>(),
         );
         // Shifted, so that short numbers are as frequent as long ones.
-        let shifts = (0u32..32, 0u32..64);
-        (
-            any::<[u8; 5]>(),
-            any::<[u8; 4]>(),
-            any::<u8>(),
-            numbers,
-            shifts,
-        )
-            .prop_map(
-                |(
+        let shifts = (0u32..32, 0u32..64, any::<bool>());
+        let hashes = (any::<[u8; 5]>(), any::<[u8; 4]>());
+        (hashes, any::<u8>(), numbers, shifts).prop_map(
+            |((scenario, build), variable, numbers, (small, wide, is_local))| {
+                let (value, step, place, ordinal, element) = numbers;
+                let place = place >> small;
+                let owner = if is_local {
+                    Owner::Rank(place)
+                } else {
+                    Owner::Group(place)
+                };
+                let node = NodeId {
+                    step: step >> small,
+                    owner,
+                    ordinal: ordinal >> small,
+                };
+                let (value, element) = (value >> small, element >> wide);
+                Token {
                     scenario,
                     build,
                     variable,
-                    (value, step, node, group, element),
-                    (small, wide),
-                )| {
-                    Token {
-                        scenario,
-                        build,
-                        variable,
-                        value: value >> small,
-                        step: step >> small,
-                        node: node >> small,
-                        group: group >> small,
-                        element: element >> wide,
-                    }
-                },
-            )
+                    value,
+                    node,
+                    element,
+                }
+            },
+        )
     }
 
     proptest! {
@@ -319,44 +345,48 @@ mod tests {
 
     fn token() -> Token {
         let (scenario, build) = ([1, 2, 3, 4, 5], [6, 7, 8, 9]);
+        let node = NodeId {
+            step: 1,
+            owner: Owner::Group(7),
+            ordinal: 300,
+        };
         Token {
             scenario,
             build,
             variable: 0,
             value: 1,
-            step: 1,
-            node: 300,
-            group: 3,
+            node,
             element: 77,
         }
     }
 
     #[test]
     fn tokens_have_31_to_44_characters_within_the_stated_sizes() {
+        let node = |step, owner, ordinal| NodeId {
+            step,
+            owner,
+            ordinal,
+        };
+        let least = node(0, Owner::Rank(0), 0);
         let least = Token {
             value: 0,
-            step: 0,
-            node: 0,
-            group: 0,
+            node: least,
             element: 0,
             ..token()
         };
         assert_eq!(least.encode().len(), 31);
         let most = Token {
             value: 16_383,
-            step: 16_383,
-            node: (1 << 21) - 1,
-            group: 16_383,
+            node: node(16_383, Owner::Group(8_191), (1 << 21) - 1),
             element: (1 << 28) - 1,
             ..token()
         };
         assert_eq!(most.encode().len(), 44);
         let max = u32::MAX;
+        let node = node(max, Owner::Group(max), max);
         let absurd = Token {
             value: max,
-            step: max,
-            node: max,
-            group: max,
+            node,
             element: u64::MAX,
             ..token()
         };
@@ -370,7 +400,7 @@ mod tests {
     }
 
     /// Computed by an independent program from the layout above.
-    const FROZEN: &str = "040G40R40M30E209000G3B020D6RSSQA";
+    const FROZEN: &str = "040G40R40M30E209000G23XC096KDR93";
 
     #[test]
     fn the_checksum_is_openpgps() {

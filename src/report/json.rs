@@ -16,7 +16,8 @@ pub const SCHEMA_VERSION: u32 = 1;
 impl Report {
     /// The report as a JSON object. Keys: `schema_version`, `grade`, `verdicts` (`within`,
     /// `across`), `exit_code`, `scenario`, `expect`, `recipe`, `engine`, `steps`, `ranks`,
-    /// `nodes`, `choice_points` (a count a rung, and `by_family`), `hazards`, `oracles` (`R2R`,
+    /// `nodes`, `choice_points` (a count a rung, `sensitive`, and
+    /// `by_family`), `input_points`, `sampling`, `hazards`, `oracles` (`R2R`,
     /// `RES`, `XR`), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
     /// `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
     /// `not_covered`, `not_said`. What a check did not find is `null`, never absent.
@@ -43,6 +44,8 @@ impl Report {
             "ranks": outcome.ranks,
             "nodes": outcome.nodes,
             "choice_points": choice_points(&outcome.points),
+            "input_points": { "count": outcome.input_point_count, "first": outcome.input_points },
+            "sampling": outcome.sampling,
             "hazards": outcome.hazards,
             "oracles": oracles(outcome),
             "mutants": outcome.mutants,
@@ -69,8 +72,10 @@ fn choice_points(points: &[PointCount]) -> Value {
         by_family: &'a [PointCount],
     }
     let mut by_rung = BTreeMap::new();
+    let sensitive = points.iter().filter(|count| count.rung.is_none());
+    by_rung.insert("sensitive", sensitive.map(|count| count.points).sum());
     for rung in crate::numerics::ladder::Rung::ALL {
-        let of_rung = points.iter().filter(|count| count.rung == rung);
+        let of_rung = points.iter().filter(|count| count.rung == Some(rung));
         by_rung.insert(rung.name(), of_rung.map(|count| count.points).sum());
     }
     json!(ChoicePoints {
@@ -88,7 +93,7 @@ fn oracles(outcome: &Outcome) -> Value {
                 "verdict": slug(result.verdict),
                 "comparisons": result.comparisons,
                 "detail": result.detail,
-                "component": result.component,
+                "components": result.components,
             }),
         );
     }

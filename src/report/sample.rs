@@ -4,9 +4,10 @@ use crate::diagnostic::Source;
 use crate::engine::EngineIdentity;
 use crate::numerics::ladder::Rung;
 use crate::prove::outcome::*;
+use crate::prove::sweep::Reach;
 use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, Grade, OracleKind, Scope, Values};
-use crate::world::{Family, Phase, Site};
+use crate::world::{Family, NodeId, Owner, Phase, Site};
 
 fn recipe() -> Recipe {
     let text = include_str!("../../scenarios/recipes/gpt-tp2-pp2-dp4.toml");
@@ -22,19 +23,20 @@ fn oracle(oracle: OracleKind, comparisons: u64) -> OracleResult {
         verdict,
         comparisons,
         detail: None,
-        component: None,
+        components: Vec::new(),
     }
 }
 
 fn count(family: Family, rung: Rung, points: u64, addends: u32, full: u64) -> PointCount {
-    let addends_at_full_size = Some(full);
     PointCount {
         family,
-        rung,
+        reach: Reach::Within,
+        choice: "pinned".into(),
+        rung: Some(rung),
         points,
         addends_min: addends,
         addends_max: addends,
-        addends_at_full_size,
+        addends_at_full_size: Some(full),
     }
 }
 
@@ -64,6 +66,9 @@ pub fn proved() -> Outcome {
             count(Family::DpGradients, Rung::Plan, 40, 4, 38),
             count(Family::TensorParallel, Rung::L0, 1_280, 2, 8),
         ],
+        input_points: Vec::new(),
+        input_point_count: 0,
+        sampling: None,
         hazards: Vec::new(),
         oracles: vec![
             oracle(OracleKind::R2R, 51_234),
@@ -103,6 +108,14 @@ pub fn proved() -> Outcome {
     }
 }
 
+fn node() -> NodeId {
+    NodeId {
+        step: 1,
+        owner: Owner::Group(7),
+        ordinal: 0,
+    }
+}
+
 fn site() -> Site {
     Site {
         step: 1,
@@ -116,9 +129,10 @@ fn site() -> Site {
 fn first_divergence(variable: &ChoiceVariable) -> FirstDivergence {
     FirstDivergence {
         site: site(),
-        node: 4_211,
+        node: Some(node()),
         family: Some(Family::DpGradients),
-        group: vec![0, 2, 4, 6],
+        group: Some("dp 0".into()),
+        ranks: vec![0, 2, 4, 6],
         is_origin: true,
         variable: variable.clone(),
         value_a: "block-2x8".into(),
@@ -134,8 +148,9 @@ fn witness() -> Witness {
     };
     Witness {
         site: site(),
-        node: 4_211,
-        group: vec![0, 2, 4, 6],
+        node: node(),
+        group: Some("dp 0".into()),
+        ranks: vec![0, 2, 4, 6],
         element: 77,
         plan_a: "(((r0 + r2) + r4) + r6)".into(),
         plan_b: "(((r0 + r4) + r2) + r6)".into(),
@@ -149,7 +164,7 @@ fn witness() -> Witness {
         sum_b: Bits::of(1.0),
         differing_elements: 317,
         total_elements: 8_192,
-        max_ulp: 3,
+        max_ulp: Some(3),
         counterfactual: false,
         causes: vec![
             "topologies/block-2x8.toml".into(),
@@ -189,7 +204,7 @@ pub fn divergent() -> Outcome {
         remedy("env.NCCL_ALGO = \"Tree\"", false, Grade::Divergent),
     ];
     outcome.certificate.variables = vec![variable];
-    outcome.replay = Some("040G40R40M30E209000G3B020D6RSSQA".into());
+    outcome.replay = Some("040G40R40M30E209000G23XC096KDR93".into());
     outcome
 }
 
@@ -199,6 +214,8 @@ pub fn vacuous() -> Outcome {
         VacuityFinding {
             family,
             reason,
+            site: Some(site().to_string()),
+            points: 12,
             addends_here,
             addends_at_full_size,
             change,

@@ -10,6 +10,8 @@ use crate::world::site::{Family, Site};
 #[derive(Clone, Debug)]
 pub struct Issued {
     pub site: Arc<Site>,
+    /// Its place in the order in which the rank's host issued commands.
+    pub ordinal: u32,
     pub command: Command,
 }
 
@@ -30,10 +32,16 @@ pub enum Command {
         to: Tensor,
         words: Arc<[u32]>,
     },
-    /// Every word becomes `word`: how poison is ordered with an allocation.
-    Fill {
-        to: Tensor,
-        word: u32,
+    /// The stream has reached an allocation: `tensor` is its whole block. Every word becomes
+    /// `poison`, if there is one; with or without, nothing has been written yet.
+    Alloc {
+        tensor: Tensor,
+        name: Arc<str>,
+        poison: Option<u32>,
+    },
+    /// The stream has reached the end of an allocation: `tensor` is its whole block.
+    Free {
+        tensor: Tensor,
     },
     Collective(Collective),
     Send {
@@ -100,6 +108,22 @@ pub enum CollectiveKind {
 }
 
 impl CollectiveKind {
+    /// Whether the member at `place` gives its input away.
+    pub const fn sends(self, place: u32) -> bool {
+        match self {
+            CollectiveKind::Broadcast { root_place } => place == root_place,
+            _ => true,
+        }
+    }
+
+    /// Whether the output of the member at `place` is written.
+    pub const fn receives(self, place: u32) -> bool {
+        match self {
+            CollectiveKind::Broadcast { root_place } => place != root_place,
+            _ => true,
+        }
+    }
+
     pub const fn name(self) -> &'static str {
         match self {
             CollectiveKind::AllReduce { .. } => "all_reduce",

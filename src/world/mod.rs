@@ -15,6 +15,7 @@ pub use exec::{
     Drift, NodeRecord, PlantedFault, Program, RANKS_MAX, RunOptions, RunRecord, State, StateTensor,
     World,
 };
+pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{Observer, Unobserved};
 pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, Schedule};
 pub use rank::{

@@ -33,8 +33,13 @@ fn oracle(page: &mut Page, result: &OracleResult) {
         "  {:<3}  {verdict} ({comparisons})",
         result.oracle.name()
     ));
-    if let Some(component) = result.component {
-        page.line(format!("       a resumed run lacks: {component}"));
+    if !result.components.is_empty() {
+        let names: Vec<&str> = result
+            .components
+            .iter()
+            .map(|component| component.name())
+            .collect();
+        page.line(format!("       a resumed run lacks: {}", names.join(", ")));
     }
     if let Some(detail) = &result.detail {
         page.sentence(7, detail);
@@ -48,13 +53,17 @@ fn mutants(page: &mut Page, score: &MutantScore) {
         score.caught, score.total
     ));
     for missed in &score.missed {
-        let name = missed.kind.name();
-        let line = format!("missed: {name} at {}: {}", missed.site, missed.reason);
+        let line = format!(
+            "missed: {} at {}: {}",
+            missed.kind, missed.site, missed.reason
+        );
         page.sentence(2, &line);
     }
     if !score.not_planted.is_empty() {
-        let names: Vec<String> = score.not_planted.iter().map(|kind| kind.name()).collect();
-        page.sentence(2, &format!("no place for: {}", names.join(", ")));
+        page.sentence(
+            2,
+            &format!("no place for: {}", score.not_planted.join(", ")),
+        );
     }
 }
 

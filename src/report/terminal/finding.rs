@@ -31,9 +31,10 @@ fn first_divergence(page: &mut Page, first: &FirstDivergence) {
         .map(|family| format!(", {}", slug(family)))
         .unwrap_or_default();
     let before = counted(first.nodes_equal_before, "node");
+    let group: String = first.group.iter().map(|name| format!("{name}: ")).collect();
+    let ranks = ranks(&first.ranks);
     page.line(format!(
-        "  {}{family}; {before} before it agree",
-        ranks(&first.group)
+        "  {group}{ranks}{family}; {before} before it agree"
     ));
     let how = if first.is_origin {
         "its inputs are equal"
@@ -53,12 +54,16 @@ const ADDENDS_SHOWN: usize = 16;
 
 fn witness(page: &mut Page, witness: &Witness) {
     page.heading("witness");
+    let ulp = witness
+        .max_ulp
+        .map_or(", with a NaN among them".to_string(), |ulp| {
+            format!(", by at most {} ulp", grouped(ulp))
+        });
     page.line(format!(
-        "  element {}; {} of {} differ, by at most {} ulp",
+        "  element {}; {} of {} differ{ulp}",
         grouped(witness.element),
         grouped(witness.differing_elements),
         counted(witness.total_elements, "element"),
-        grouped(witness.max_ulp),
     ));
     page.sentence(2, &format!("A = {}", witness.plan_a));
     page.sentence(2, &format!("B = {}", witness.plan_b));
@@ -166,7 +171,11 @@ fn vacuity(page: &mut Page, findings: &[VacuityFinding]) {
             VacuityReason::TooFewAddends => "too few addends to differ",
             VacuityReason::SilentHere => "order-dependent, silent here",
         };
-        page.line(format!("  {}: {reason}", slug(finding.family)));
+        let points = counted(finding.points, "point");
+        page.line(format!("  {}: {reason} ({points})", slug(finding.family)));
+        if let Some(site) = &finding.site {
+            page.sentence(4, site);
+        }
         page.sentence(4, &vacuity_line(finding));
     }
 }

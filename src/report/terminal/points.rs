@@ -19,13 +19,15 @@ pub(super) fn table(page: &mut Page, outcome: &Outcome) {
         page.line("  none: nothing in this scenario may vary");
         return;
     }
-    let is_used = |rung: &Rung| outcome.points.iter().any(|count| count.rung == *rung);
-    let rungs: Vec<Rung> = Rung::ALL.into_iter().filter(is_used).collect();
+    let is_used = |rung: &Option<Rung>| outcome.points.iter().any(|count| count.rung == *rung);
+    let columns = Rung::ALL.into_iter().map(Some).chain([None]);
+    let rungs: Vec<Option<Rung>> = columns.filter(is_used).collect();
     let rows = rows(&outcome.points, &rungs);
     let width = rows.iter().map(|row| row.family.len()).max().unwrap_or(0);
     let mut head = format!("  {:width$}", "");
     for rung in &rungs {
-        head.push_str(&format!("  {:>9}", rung.name()));
+        let name = rung.map_or("sensitive", |rung| rung.name());
+        head.push_str(&format!("  {name:>9}"));
     }
     page.line(style::dim(&format!(
         "{head}  {:>9}  {:>12}",
@@ -46,9 +48,37 @@ pub(super) fn table(page: &mut Page, outcome: &Outcome) {
             row.addends, row.at_full_size
         ));
     }
+    input_points(page, outcome);
 }
 
-fn rows(points: &[PointCount], rungs: &[Rung]) -> Vec<Row> {
+/// Points that are listed.
+const INPUT_POINTS_SHOWN: usize = 12;
+
+/// What holds only for the inputs of this run: each point with its addends here and at full size.
+fn input_points(page: &mut Page, outcome: &Outcome) {
+    if let Some(sampling) = &outcome.sampling {
+        page.sentence(2, sampling);
+    }
+    if outcome.input_point_count == 0 {
+        return;
+    }
+    page.heading("proved on this input only");
+    for point in outcome.input_points.iter().take(INPUT_POINTS_SHOWN) {
+        let full = grouped(point.addends_at_full_size);
+        let addends = format!(
+            "{} addends, {full} at full size",
+            grouped(point.addends.into())
+        );
+        page.sentence(2, &format!("{} {}: {addends}", point.rung, point.site));
+    }
+    let shown = outcome.input_points.len().min(INPUT_POINTS_SHOWN) as u64;
+    if outcome.input_point_count > shown {
+        let rest = grouped(outcome.input_point_count - shown);
+        page.line(style::dim(&format!("  and {rest} more")));
+    }
+}
+
+fn rows(points: &[PointCount], rungs: &[Option<Rung>]) -> Vec<Row> {
     let mut families: Vec<_> = points.iter().map(|count| count.family).collect();
     families.sort();
     families.dedup();
@@ -59,7 +89,7 @@ fn rows(points: &[PointCount], rungs: &[Rung]) -> Vec<Row> {
                 .iter()
                 .filter(|count| count.family == family)
                 .collect();
-            let of_rung = |rung: &Rung| {
+            let of_rung = |rung: &Option<Rung>| {
                 own.iter()
                     .filter(|count| count.rung == *rung)
                     .map(|count| count.points)

@@ -17,7 +17,7 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
 
     first divergence
       step 1, grad-reduce, ddp.bucket0, reduce_scatter
-      ranks 0 2 4 6, dp-gradients; 4,211 nodes before it agree
+      dp 0: ranks 0 2 4 6, dp-gradients; 4,211 nodes before it agree
       its inputs are equal
       free: placement (one value a run)
       A: block-2x8
@@ -70,7 +70,7 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
     not covered
       - the insides of closed kernels, such as cuBLAS and FlashAttention
 
-    reproduce it with: bitproof replay 040G40R40M30E209000G3B020D6RSSQA
+    reproduce it with: bitproof replay 040G40R40M30E209000G23XC096KDR93
     "#);
 }
 
@@ -79,7 +79,7 @@ fn a_vacuous_check_says_what_could_not_have_failed() {
     let text = plain(sample::vacuous(), Detail::Usual);
     assert!(text.starts_with("vacuous: vacuous\n"), "{text}");
     assert!(
-        text.contains("dp-gradients: too few addends to differ"),
+        text.contains("dp-gradients: too few addends to differ (12 points)"),
         "{text}"
     );
     assert!(
@@ -96,7 +96,7 @@ fn a_vacuous_check_says_what_could_not_have_failed() {
 fn quiet_keeps_the_verdict_and_the_line_to_paste() {
     let text = plain(sample::divergent(), Detail::Verdict);
     assert!(text.starts_with("any-allocation: divergent\n"));
-    assert!(text.ends_with("bitproof replay 040G40R40M30E209000G3B020D6RSSQA\n"));
+    assert!(text.ends_with("bitproof replay 040G40R40M30E209000G23XC096KDR93\n"));
     assert!(!text.contains("witness"));
 }
 

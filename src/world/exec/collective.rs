@@ -30,12 +30,17 @@ impl Coordinator<'_> {
         for (group, stream) in ready {
             let calls = self.take_calls(group, stream);
             self.check_agreement(group, &calls)?;
-            for call in &calls {
-                tickets.push((call.rank, call.collective.ticket));
-                self.on_read(call.rank, call.collective.input);
+            for (place, call) in calls.iter().enumerate() {
+                tickets.push((call.rank, stream, call.collective.ticket));
+                let sends = call.collective.kind.sends(place as u32);
+                if sends {
+                    self.on_read(call.rank, call.collective.input);
+                }
             }
-            for call in &calls {
-                self.on_write(call.rank, call.collective.output);
+            for (place, call) in calls.iter().enumerate() {
+                if call.collective.kind.receives(place as u32) {
+                    self.on_write(call.rank, call.collective.output);
+                }
             }
             match calls[0].collective.kind {
                 CollectiveKind::AllReduce { family, .. } => {
@@ -48,8 +53,8 @@ impl Coordinator<'_> {
             }
         }
         self.run_folds(folds, written)?;
-        for (rank, ticket) in tickets {
-            self.ranks[rank as usize].complete(ticket);
+        for (rank, stream, ticket) in tickets {
+            self.ranks[rank as usize].finish_on(stream, ticket);
         }
         Ok(any)
     }
@@ -81,10 +86,7 @@ impl Coordinator<'_> {
         members
             .iter()
             .map(|rank| {
-                let queue = self.ranks[*rank as usize].streams.get_mut(&stream);
-                let issued = queue
-                    .and_then(|queue| queue.pop_front())
-                    .expect("head was seen");
+                let issued = self.pop(*rank, stream);
                 let Command::Collective(collective) = issued.command.clone() else {
                     unreachable!("head was a collective");
                 };
@@ -299,8 +301,8 @@ impl Coordinator<'_> {
         self.engine
             .copy(&[copy])
             .map_err(|source| at(&to.to_string(), &site, source))?;
-        self.ranks[from as usize].complete(*sent_ticket);
-        self.ranks[to as usize].complete(*received_ticket);
+        self.ranks[from as usize].finish_on(outlet, *sent_ticket);
+        self.ranks[to as usize].finish_on(inlet, *received_ticket);
         let site = received.site.clone();
         written.push(Written {
             rank: to,
@@ -312,10 +314,13 @@ impl Coordinator<'_> {
     }
 
     fn pop(&mut self, rank: u32, stream: StreamId) -> Issued {
-        let queue = self.ranks[rank as usize].streams.get_mut(&stream);
-        queue
+        let state = &mut self.ranks[rank as usize];
+        let queue = state.streams.get_mut(&stream);
+        let issued = queue
             .and_then(|queue| queue.pop_front())
-            .expect("head was seen")
+            .expect("head was seen");
+        state.begin(stream, &issued);
+        issued
     }
 }
 

@@ -12,14 +12,16 @@ use crate::numerics::Digest;
 use crate::world::command::{Command, Issued};
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldLab, FoldPrograms};
-use crate::world::memory::{LiveInTracker, RankMemory};
+use crate::world::memory::{AccessTracker, HazardLog, LiveInTracker, RankMemory};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
 use crate::world::rank::{
-    Allocation, Component, Declaration, GroupId, Park, Parked, RankError, Reply, StreamId, Tensor,
+    Allocation, COMPUTE_STREAM, Component, Declaration, GroupId, Park, Parked, RankError, Reply,
+    StreamId, Tensor,
 };
-use crate::world::site::Site;
+use crate::world::site::{Phase, Site};
 
+use super::planted::CommandFaults;
 use super::{Drift, NodeRecord, PlantedFault, RunOptions, RunRecord, StateTensor, World, stall};
 
 /// What the coordinator knows of one rank.
@@ -37,7 +39,11 @@ pub(super) struct RankState {
     pub fold_ordinal: u32,
     pub persisted: BTreeMap<(Component, String), Tensor>,
     metrics: BTreeMap<String, Tensor>,
-    live_in: Option<LiveInTracker>,
+    /// One for each cut that is past.
+    live_in: Vec<(u32, LiveInTracker)>,
+    /// `None` once hazards are no longer looked for.
+    pub accesses: Option<AccessTracker>,
+    steps_ended: u32,
 }
 
 impl RankState {
@@ -47,6 +53,32 @@ impl RankState {
             self.tickets.resize(ticket + 1, false);
         }
         self.tickets[ticket] = true;
+    }
+
+    /// Takes the head of `stream` if it costs nothing and need not wait.
+    fn take_free_head(&mut self, stream: StreamId) -> Option<Issued> {
+        let queue = self.streams.get_mut(&stream)?;
+        let free = match queue.front()?.command {
+            Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. } => true,
+            Command::Wait { ticket } => self.tickets.get(ticket as usize) == Some(&true),
+            _ => false,
+        };
+        if free { queue.pop_front() } else { None }
+    }
+
+    /// The command is taken from the head of `stream`.
+    pub fn begin(&mut self, stream: StreamId, issued: &Issued) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.begin(stream, issued);
+        }
+    }
+
+    /// The collective or message on `stream` is over.
+    pub fn finish_on(&mut self, stream: StreamId, ticket: u32) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.finish(stream, ticket);
+        }
+        self.complete(ticket);
     }
 
     fn idle(&self) -> bool {
@@ -68,7 +100,10 @@ pub(super) struct Coordinator<'a> {
     pub group_ordinals: Vec<(u32, u32)>,
     replicas: BTreeMap<(GroupId, String), BTreeMap<u32, Tensor>>,
     pub record: RunRecord,
+    /// Waves of this step so far.
     pub wave: u32,
+    hazards: HazardLog,
+    command_faults: CommandFaults,
 }
 
 /// Something a node wrote, on its way into a root.
@@ -102,7 +137,9 @@ impl<'a> Coordinator<'a> {
                     fold_ordinal: 0,
                     persisted: BTreeMap::new(),
                     metrics: BTreeMap::new(),
-                    live_in: None,
+                    live_in: Vec::new(),
+                    accesses: (options.hazard_steps_max > 0).then(AccessTracker::default),
+                    steps_ended: 0,
                 })
             })
             .collect::<Result<Vec<_>, EngineError>>()
@@ -122,6 +159,8 @@ impl<'a> Coordinator<'a> {
             replicas: BTreeMap::new(),
             record: RunRecord::default(),
             wave: 0,
+            hazards: HazardLog::default(),
+            command_faults: CommandFaults::new(&options.faults),
         })
     }
 
@@ -133,9 +172,11 @@ impl<'a> Coordinator<'a> {
             let _ = outbox.try_send(Reply::Stop);
         }
         drop(std::mem::take(&mut self.outboxes));
+        let released = self.release();
         result?;
-        self.release()?;
+        released?;
         self.finish_live_in();
+        (self.record.hazards, self.record.hazards_beyond) = self.hazards.finish();
         self.record.memory_words = self.ranks.iter().map(|r| u64::from(r.memory.words())).sum();
         Ok(self.record)
     }
@@ -158,7 +199,12 @@ impl<'a> Coordinator<'a> {
     }
 
     fn rounds(&mut self) -> Result<(), WorldError> {
-        while self.ranks.iter().any(|rank| !rank.finished) {
+        // A rank that has finished may have left work behind, which must run too.
+        while self
+            .ranks
+            .iter()
+            .any(|rank| !rank.finished || rank.park.is_some())
+        {
             self.gather()?;
             while self.run_wave()? {}
             self.wake()?;
@@ -166,33 +212,53 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// Receives until every rank that has not finished is parked.
+    /// Receives until every rank that has not finished is parked, then takes in what they sent,
+    /// in the order of ranks: which thread was faster must not show anywhere.
     fn gather(&mut self) -> Result<(), WorldError> {
-        while self
-            .ranks
-            .iter()
-            .any(|rank| !rank.finished && rank.park.is_none())
-        {
+        let running = |rank: &&RankState| !rank.finished && rank.park.is_none();
+        let awaited = self.ranks.iter().filter(running).count();
+        let mut arrived: BTreeMap<u32, Parked> = BTreeMap::new();
+        while arrived.len() < awaited {
             let parked = self
                 .inbox
                 .recv()
                 .expect("a rank's thread always says how it ended");
-            let rank = parked.rank;
+            arrived.insert(parked.rank, parked);
+        }
+        for (rank, parked) in &arrived {
             if let Park::Finished(Err(error)) = &parked.park {
-                return Err(failure(rank, error));
+                return Err(failure(*rank, error));
             }
-            let state = &mut self.ranks[rank as usize];
-            let grown = state.memory.grow(self.engine, parked.extent_words);
-            grown.map_err(|source| at(&rank.to_string(), "memory", source))?;
-            for (stream, issued) in parked.issued {
-                state.streams.entry(stream).or_default().push_back(issued);
+        }
+        arrived
+            .into_values()
+            .try_for_each(|parked| self.absorb(parked))
+    }
+
+    fn absorb(&mut self, mut parked: Parked) -> Result<(), WorldError> {
+        let rank = parked.rank;
+        let registry = &self.world.registry;
+        let struck = self
+            .command_faults
+            .strike(rank, &mut parked.issued, registry);
+        self.record.faults_planted += struck;
+        if matches!(parked.park, Park::Step { .. }) {
+            self.command_faults.end_step(rank);
+        }
+        let state = &mut self.ranks[rank as usize];
+        let grown = state.memory.grow(self.engine, parked.extent_words);
+        grown.map_err(|source| at(&rank.to_string(), "memory", source))?;
+        for (stream, issued) in parked.issued {
+            if let Some(accesses) = &mut state.accesses {
+                accesses.issued(&issued);
             }
-            state.finished = matches!(parked.park, Park::Finished(_));
-            state.park = Some(parked.park);
-            self.record.notes.extend(parked.notes);
-            for declaration in parked.declared {
-                self.declare(rank, declaration);
-            }
+            state.streams.entry(stream).or_default().push_back(issued);
+        }
+        state.finished = matches!(parked.park, Park::Finished(_));
+        state.park = Some(parked.park);
+        self.record.notes.extend(parked.notes);
+        for declaration in parked.declared {
+            self.declare(rank, declaration);
         }
         Ok(())
     }
@@ -226,45 +292,62 @@ impl<'a> Coordinator<'a> {
 
     /// One wave; false when nothing was ready.
     fn run_wave(&mut self) -> Result<bool, WorldError> {
-        self.advance_tickets();
+        self.advance_tickets()?;
         let mut written = Vec::new();
         let local = self.run_local(&mut written)?;
         let joint = self.run_collectives(&mut written)?;
         let messages = self.run_messages(&mut written)?;
         self.account(&written)?;
-        self.wave += 1;
+        self.log_hazards();
         let ran = local || joint || messages;
+        self.wave += u32::from(ran);
         self.record.waves += u64::from(ran);
         Ok(ran)
     }
 
-    /// Records and waits cost nothing: they run until a stream is blocked or has work at its head.
-    fn advance_tickets(&mut self) {
-        for state in &mut self.ranks {
-            loop {
-                let mut moved = false;
-                let RankState {
-                    streams, tickets, ..
-                } = state;
-                let mut completed = Vec::new();
-                for queue in streams.values_mut() {
-                    while let Some(issued) = queue.front() {
-                        match issued.command {
-                            Command::Record { ticket } => completed.push(ticket),
-                            Command::Wait { ticket }
-                                if tickets.get(ticket as usize) == Some(&true) => {}
-                            _ => break,
-                        }
-                        queue.pop_front();
-                        moved = true;
+    /// Records, waits and the bounds of allocations cost no wave: they run until a stream is
+    /// blocked or has work at its head.
+    fn advance_tickets(&mut self) -> Result<(), WorldError> {
+        for rank in 0..self.world.ranks {
+            while self.advance_rank(rank)? {}
+        }
+        Ok(())
+    }
+
+    /// One pass over a rank's streams; false when none of them moved.
+    fn advance_rank(&mut self, rank: u32) -> Result<bool, WorldError> {
+        let state = &mut self.ranks[rank as usize];
+        let streams: Vec<StreamId> = state.streams.keys().copied().collect();
+        let mut moved = false;
+        for stream in streams {
+            while let Some(issued) = state.take_free_head(stream) {
+                moved = true;
+                state.begin(stream, &issued);
+                match issued.command {
+                    Command::Record { ticket } => state.complete(ticket),
+                    Command::Alloc {
+                        tensor,
+                        poison: Some(word),
+                        ..
+                    } => {
+                        let words = vec![word; tensor.len as usize];
+                        let written = self.engine.write(state.memory.span(tensor), &words);
+                        let site = issued.site.to_string();
+                        written.map_err(|source| at(&rank.to_string(), &site, source))?;
                     }
+                    _ => {}
                 }
-                completed
-                    .into_iter()
-                    .for_each(|ticket| state.complete(ticket));
-                if !moved {
-                    break;
-                }
+            }
+        }
+        Ok(moved)
+    }
+
+    fn log_hazards(&mut self) {
+        for (rank, state) in self.ranks.iter_mut().enumerate() {
+            let found = state.accesses.as_mut().map(AccessTracker::take_found);
+            for conflict in found.iter().flatten() {
+                let communicators = &self.world.communicators;
+                self.hazards.add(rank as u32, conflict, communicators);
             }
         }
     }
@@ -351,10 +434,16 @@ impl<'a> Coordinator<'a> {
             }
         }
         for (rank, step, live) in &ended {
+            let memory = &self.ranks[*rank as usize].memory;
+            let hold = memory.canaries_hold(self.engine);
+            if !hold.map_err(|error| self.at_boundary(*rank, *step, error))? {
+                return Err(WorldError::Canary { rank: *rank });
+            }
             self.end(*rank, *step, live)
                 .map_err(|error| self.at_boundary(*rank, *step, error))?;
         }
         if let Some((_, step, _)) = ended.first() {
+            self.wave = 0;
             let compared = self.compare_replicas(*step);
             compared.map_err(|source| at("all", "replicas", source))?;
         }
@@ -374,11 +463,12 @@ impl<'a> Coordinator<'a> {
         step: Option<u32>,
         live: &[Allocation],
     ) -> Result<(), EngineError> {
+        if let Some(step) = step {
+            self.read_metrics(rank, step)?;
+        }
         let state = &mut self.ranks[rank as usize];
-        if !state.memory.canaries_hold(self.engine)? {
-            self.record
-                .notes
-                .push(format!("rank {rank}: a canary word changed"));
+        if let Some(accesses) = &mut state.accesses {
+            accesses.synchronise();
         }
         let Some(step) = step else {
             if self.options.keep_setup {
@@ -391,13 +481,12 @@ impl<'a> Coordinator<'a> {
             state.root = Digest::default();
             return Ok(());
         };
+        state.steps_ended += 1;
+        if state.steps_ended == self.options.hazard_steps_max {
+            state.accesses = None;
+        }
         self.plant_state_faults(rank, step)?;
         let state = &mut self.ranks[rank as usize];
-        for (name, tensor) in std::mem::take(&mut state.metrics) {
-            let words = self.engine.read(state.memory.span(tensor))?;
-            let value = f32::from_bits(words[0]);
-            self.record.metrics.entry((step, name)).or_insert(value);
-        }
         self.record
             .roots
             .insert((step, rank), std::mem::take(&mut state.root));
@@ -412,10 +501,36 @@ impl<'a> Coordinator<'a> {
                 checkpoint.insert((rank, *component, name.clone()), tensor);
             }
         }
-        if self.options.cut_after == Some(step) {
+        if self.options.cuts.contains(&step) {
             let tracker = LiveInTracker::start(self.engine, &state.memory, live)?;
-            state.live_in = Some(tracker);
+            state.live_in.push((step, tracker));
         }
+        Ok(())
+    }
+
+    /// Scalars that the user sees are read when a step ends.
+    fn read_metrics(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
+        let metrics = self.ranks[rank as usize].metrics.clone();
+        for (name, tensor) in metrics {
+            let site = Arc::new(Site {
+                step,
+                microbatch: None,
+                phase: Phase::Checkpoint,
+                module: String::new(),
+                op: format!("metric {name}"),
+            });
+            let state = &mut self.ranks[rank as usize];
+            for (_, tracker) in &mut state.live_in {
+                tracker.on_read(tensor);
+            }
+            if let Some(accesses) = &mut state.accesses {
+                accesses.read_at_end(&site, COMPUTE_STREAM, tensor);
+            }
+            let words = self.engine.read(state.memory.span(tensor))?;
+            let value = words.first().map_or(0.0, |word| f32::from_bits(*word));
+            self.record.metrics.entry((step, name)).or_insert(value);
+        }
+        self.log_hazards();
         Ok(())
     }
 
@@ -437,6 +552,7 @@ impl<'a> Coordinator<'a> {
                 let mut words = self.engine.read(span)?;
                 words[0] ^= 1 << 16;
                 self.engine.write(span, &words)?;
+                self.record.faults_planted += 1;
             }
         }
         Ok(())
@@ -470,26 +586,35 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
+    /// The command that `rank` has begun reads `tensor`.
     pub fn on_read(&mut self, rank: u32, tensor: Tensor) {
-        if let Some(tracker) = &mut self.ranks[rank as usize].live_in {
+        let state = &mut self.ranks[rank as usize];
+        for (_, tracker) in &mut state.live_in {
             tracker.on_read(tensor);
+        }
+        if let Some(accesses) = &mut state.accesses {
+            accesses.read(tensor);
         }
     }
 
+    /// The command that `rank` has begun writes all of `tensor`.
     pub fn on_write(&mut self, rank: u32, tensor: Tensor) {
-        if let Some(tracker) = &mut self.ranks[rank as usize].live_in {
+        let state = &mut self.ranks[rank as usize];
+        for (_, tracker) in &mut state.live_in {
             tracker.on_write(tensor);
+        }
+        if let Some(accesses) = &mut state.accesses {
+            accesses.write(tensor);
         }
     }
 
     fn finish_live_in(&mut self) {
-        let mut live_in = self.options.cut_after.map(|_| Default::default());
         for (rank, state) in self.ranks.iter_mut().enumerate() {
-            if let (Some(tracker), Some(into)) = (state.live_in.take(), &mut live_in) {
+            for (cut, tracker) in std::mem::take(&mut state.live_in) {
+                let into = self.record.live_in.entry(cut).or_default();
                 tracker.finish(rank as u32, into);
             }
         }
-        self.record.live_in = live_in;
     }
 
     /// The id of the next fold of `owner` in `step`.

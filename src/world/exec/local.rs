@@ -38,8 +38,8 @@ impl Coordinator<'_> {
     }
 
     fn take_local_head(&mut self, rank: u32) -> Option<Issued> {
-        let streams = &mut self.ranks[rank as usize].streams;
-        let queue = streams.values_mut().find(|queue| {
+        let state = &mut self.ranks[rank as usize];
+        let (stream, queue) = state.streams.iter_mut().find(|(_, queue)| {
             queue.front().is_some_and(|issued| {
                 matches!(
                     issued.command,
@@ -47,12 +47,13 @@ impl Coordinator<'_> {
                         | Command::Fold(_)
                         | Command::Copy { .. }
                         | Command::Upload { .. }
-                        | Command::Fill { .. }
                         | Command::Read { .. }
                 )
             })
         })?;
-        queue.pop_front()
+        let (stream, issued) = (*stream, queue.pop_front()?);
+        state.begin(stream, &issued);
+        Some(issued)
     }
 
     fn prepare_launch(
@@ -151,11 +152,6 @@ impl Coordinator<'_> {
             }
             Command::Upload { to, words } => {
                 (self.engine.write(memory.span(*to), words), Some(*to))
-            }
-            Command::Fill { to, word } => {
-                // Poison is not a node: it is neither digested nor counted as written.
-                let words = vec![*word; to.len as usize];
-                (self.engine.write(memory.span(*to), &words), None)
             }
             Command::Read { from } => {
                 let words = self.engine.read(memory.span(*from));
@@ -275,6 +271,7 @@ impl Coordinator<'_> {
                 if let PlantedFault::Fold { at, fault } = fault
                     && *at == node.id
                 {
+                    self.record.faults_planted += 1;
                     fault.before(&mut node, &mut order);
                     faults.push((ordered.len(), fault));
                 }

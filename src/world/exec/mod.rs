@@ -4,6 +4,7 @@
 mod collective;
 mod coordinator;
 mod local;
+mod planted;
 mod stall;
 mod thread;
 
@@ -15,10 +16,10 @@ use crate::kernel::Registry;
 use crate::numerics::{Digest, Dtype};
 use crate::world::error::WorldError;
 use crate::world::fold::FoldFault;
-use crate::world::memory::LiveIn;
+use crate::world::memory::{Hazard, LiveIn};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, PlanSource, Schedule};
-use crate::world::rank::{Communicator, Component, MemoryOptions, Rank, RankError};
+use crate::world::rank::{Communicator, Component, GroupId, MemoryOptions, Rank, RankError};
 use crate::world::site::Site;
 
 /// The most ranks a world can have.
@@ -51,8 +52,10 @@ pub struct RunOptions {
     pub record_nodes: bool,
     /// Steps at whose end the persisted state is kept.
     pub checkpoint_after: BTreeSet<u32>,
-    /// The step after which the live-in set is measured.
-    pub cut_after: Option<u32>,
+    /// The steps after which the live-in set is measured.
+    pub cuts: BTreeSet<u32>,
+    /// Hazards are looked for in set-up and in the first that many steps; 0 means not at all.
+    pub hazard_steps_max: u32,
     /// Keeps every buffer's words as they are when set-up ends.
     pub keep_setup: bool,
 }
@@ -70,6 +73,39 @@ pub enum PlantedFault {
         rank: u32,
         component: Component,
         name: String,
+    },
+    // Those below count the commands of the step that are not in `Phase::Setup`, from 0.
+    /// The nth wait for a collective on the rank's compute stream is left out.
+    DropWait {
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+    /// The nth launch never happens: what it would have written keeps its old words.
+    SkipLaunch {
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+    /// The rank calls its nth collective of the group with one element fewer.
+    MismatchCount {
+        group: GroupId,
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+    /// The rank's nth collective of the group never happens; those who wait for it go on.
+    MissingCall {
+        group: GroupId,
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+    /// The nth launch sees its last operand one element shorter.
+    WrongKernelExtent {
+        rank: u32,
+        step: u32,
+        nth: u32,
     },
 }
 
@@ -119,7 +155,14 @@ pub struct RunRecord {
     pub replicas_compared: u64,
     pub drifts: Vec<Drift>,
     pub checkpoints: BTreeMap<u32, State>,
-    pub live_in: Option<LiveIn>,
+    /// The live-in set of each cut.
+    pub live_in: BTreeMap<u32, LiveIn>,
+    /// Unordered accesses and reads of unwritten words, each pair of places once.
+    pub hazards: Vec<Hazard>,
+    /// Occurrences of further hazards that were not kept.
+    pub hazards_beyond: u64,
+    /// Faults of `RunOptions::faults` that found their node, command or state.
+    pub faults_planted: u32,
     /// Every buffer at the end of set-up, by (rank, name, occurrence).
     pub setup: BTreeMap<(u32, String, u32), Vec<u32>>,
     pub notes: Vec<String>,

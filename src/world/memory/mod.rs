@@ -1,10 +1,17 @@
 //! Ranks' memory: one arena a rank, canaries at both ends, and which bytes a later step still reads.
 
+mod accesses;
+mod clock;
+mod hazard;
+mod intervals;
 mod live_in;
 
 use crate::engine::{ArenaId, Engine, EngineError, Span};
 use crate::world::rank::{Allocation, Tensor};
 
+pub(crate) use accesses::AccessTracker;
+pub(crate) use hazard::HazardLog;
+pub use hazard::{Access, Hazard, HazardKind};
 pub(crate) use live_in::LiveInTracker;
 pub use live_in::{LiveIn, LiveInWords};
 

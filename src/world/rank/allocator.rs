@@ -23,6 +23,17 @@ pub struct Allocation {
     pub live: bool,
 }
 
+impl Allocation {
+    /// The whole block, as a tensor of `part`'s buffer and type.
+    pub(crate) fn block(&self, part: Tensor) -> Tensor {
+        Tensor {
+            start: self.offset_words,
+            len: self.words,
+            ..part
+        }
+    }
+}
+
 /// Bump allocation with free lists by size; a block freed on a stream is reused on that stream only.
 #[derive(Debug)]
 pub struct Allocator {
@@ -94,11 +105,11 @@ impl Allocator {
         })
     }
 
-    /// Returns false when the allocation was freed before.
-    pub fn free(&mut self, buffer: u32, stream: StreamId) -> bool {
-        let allocation = &mut self.allocations[buffer as usize];
+    /// The allocation that was freed, `None` when there is none of that number, or no longer.
+    pub fn free(&mut self, buffer: u32, stream: StreamId) -> Option<&Allocation> {
+        let allocation = self.allocations.get_mut(buffer as usize)?;
         if !allocation.live {
-            return false;
+            return None;
         }
         allocation.live = false;
         self.vacant.push(buffer);
@@ -106,7 +117,12 @@ impl Allocator {
             .entry((stream, allocation.words))
             .or_default()
             .push(allocation.offset_words);
-        true
+        Some(&self.allocations[buffer as usize])
+    }
+
+    /// The allocation that `buffer` stands for now.
+    pub fn get(&self, buffer: u32) -> &Allocation {
+        &self.allocations[buffer as usize]
     }
 
     pub fn live(&self) -> impl Iterator<Item = &Allocation> {

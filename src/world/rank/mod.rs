@@ -54,10 +54,27 @@ pub struct GroupId(pub u32);
 /// An asynchronous collective that was issued. `Rank::wait` makes the current stream wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a collective that nobody waits for is a hazard"]
-pub struct Handle(pub(crate) u32);
+pub struct Handle {
+    pub(crate) ticket: u32,
+    /// Steps end with an idle device: what was issued before the last one is over.
+    pub(crate) era: u32,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
+
+impl StreamId {
+    /// The stream's name in reports; `group` names communicators.
+    pub(crate) fn describe(self, group: impl Fn(GroupId) -> String) -> String {
+        let peer = self.0 & !STREAM_KIND;
+        match self.0 & STREAM_KIND {
+            COMMUNICATOR_STREAMS => format!("the stream of {}", group(GroupId(peer))),
+            SEND_STREAMS => format!("the stream of sends to rank {peer}"),
+            RECV_STREAMS => format!("the stream of receives from rank {peer}"),
+            _ => format!("stream {}", self.0),
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub u32);
@@ -132,17 +149,23 @@ pub struct MemoryOptions {
 /// The stream that a rank's program starts on.
 pub const COMPUTE_STREAM: StreamId = StreamId(0);
 
+/// The bits of a stream's number that tell the world's own streams from a program's.
+const STREAM_KIND: u32 = 0xf000_0000;
+const COMMUNICATOR_STREAMS: u32 = 0x1000_0000;
+const SEND_STREAMS: u32 = 0x2000_0000;
+const RECV_STREAMS: u32 = 0x3000_0000;
+
 /// NCCL runs a communicator's collectives on a stream of its own, and so does the world.
 const fn communicator_stream(group: GroupId) -> StreamId {
-    StreamId(0x1000_0000 | group.0)
+    StreamId(COMMUNICATOR_STREAMS | group.0)
 }
 
 const fn send_stream(peer: u32) -> StreamId {
-    StreamId(0x2000_0000 | peer)
+    StreamId(SEND_STREAMS | peer)
 }
 
 const fn recv_stream(peer: u32) -> StreamId {
-    StreamId(0x3000_0000 | peer)
+    StreamId(RECV_STREAMS | peer)
 }
 
 /// A virtual rank's view of the world.
@@ -153,8 +176,11 @@ pub struct Rank {
     memory: MemoryOptions,
     stream: StreamId,
     issued: Vec<(StreamId, Issued)>,
+    ordinal: u32,
     tickets: u32,
-    events: BTreeMap<EventId, u32>,
+    /// Steps ended so far.
+    era: u32,
+    events: BTreeMap<EventId, Handle>,
     step: u32,
     microbatch: Option<u32>,
     phase: Phase,
@@ -179,7 +205,9 @@ impl Rank {
             memory,
             stream: COMPUTE_STREAM,
             issued: Vec::new(),
+            ordinal: 0,
             tickets: 0,
+            era: 0,
             events: BTreeMap::new(),
             step: 0,
             microbatch: None,
@@ -205,16 +233,27 @@ impl Rank {
                 dtype,
             };
         };
-        if let Some(word) = self.memory.poison {
-            self.issue("poison", Command::Fill { to: tensor, word });
-        }
+        let block = self.allocator.get(tensor.buffer).block(tensor);
+        let command = Command::Alloc {
+            tensor: block,
+            name: name.into(),
+            poison: self.memory.poison,
+        };
+        self.issue(&format!("alloc {name}"), command);
         tensor
     }
 
     /// Gives memory back, in the order of the current stream.
     pub fn free(&mut self, tensor: Tensor) {
-        if !self.allocator.free(tensor.buffer, self.stream) {
-            self.fail("a buffer was freed twice".to_string());
+        match self.allocator.free(tensor.buffer, self.stream) {
+            Some(allocation) => {
+                let (op, tensor) = (
+                    format!("free {}", allocation.name),
+                    allocation.block(tensor),
+                );
+                self.issue(&op, Command::Free { tensor });
+            }
+            None => self.fail("a buffer was freed twice".to_string()),
         }
     }
 
@@ -467,7 +506,7 @@ impl Rank {
                     "`{op}` on communicator {} without being in it",
                     group.0
                 ));
-                return Handle(0);
+                return self.handle(0);
             }
         };
         let (input_len, output_len) = (input.len as usize, output.len as usize);
@@ -484,7 +523,7 @@ impl Rank {
                 input.dtype,
                 output.dtype
             ));
-            return Handle(0);
+            return self.handle(0);
         }
         let stream = communicator_stream(group);
         self.behind_current(stream, op);
@@ -497,7 +536,7 @@ impl Rank {
             ticket,
         };
         self.issue_on(stream, op, Command::Collective(collective));
-        Handle(ticket)
+        self.handle(ticket)
     }
 
     /// Point to point, by global rank; matched in order for each (from, to) pair.
@@ -506,7 +545,7 @@ impl Rank {
         self.behind_current(stream, op);
         let ticket = self.ticket();
         self.issue_on(stream, op, Command::Send { to, tensor, ticket });
-        Handle(ticket)
+        self.handle(ticket)
     }
 
     pub fn recv(&mut self, op: &str, from: u32, tensor: Tensor) -> Handle {
@@ -522,12 +561,16 @@ impl Rank {
                 ticket,
             },
         );
-        Handle(ticket)
+        self.handle(ticket)
     }
 
     /// The current stream waits for the collective: a stream edge, as with NCCL.
     pub fn wait(&mut self, handle: Handle) {
-        self.issue("wait", Command::Wait { ticket: handle.0 });
+        // Tickets are numbered anew in each step; older work is over.
+        if handle.era == self.era {
+            let ticket = handle.ticket;
+            self.issue("wait", Command::Wait { ticket });
+        }
     }
 
     /// Runs `body` with `stream` as the current stream.
@@ -542,14 +585,18 @@ impl Rank {
     pub fn record(&mut self, event: EventId) {
         let ticket = self.ticket();
         self.issue("record", Command::Record { ticket });
-        self.events.insert(event, ticket);
+        self.events.insert(event, self.handle(ticket));
     }
 
     /// The current stream waits for the latest record of `event` so far. Waiting for an event that
     /// was never recorded does nothing, as in CUDA, and is reported.
     pub fn wait_event(&mut self, event: EventId) {
         match self.events.get(&event) {
-            Some(ticket) => self.issue("wait event", Command::Wait { ticket: *ticket }),
+            Some(handle) if handle.era < self.era => {}
+            Some(Handle { ticket, .. }) => {
+                let ticket = *ticket;
+                self.issue("wait event", Command::Wait { ticket });
+            }
             None => self.notes.push(format!(
                 "rank {}: {} waits for event {}, which was never recorded",
                 self.id, self.module, event.0
@@ -595,7 +642,7 @@ impl Rank {
             live: self.live(),
         })?;
         self.tickets = 0;
-        self.events.clear();
+        self.era += 1;
         Ok(())
     }
 
@@ -612,6 +659,11 @@ impl Rank {
     fn ticket(&mut self) -> u32 {
         self.tickets += 1;
         self.tickets - 1
+    }
+
+    fn handle(&self, ticket: u32) -> Handle {
+        let era = self.era;
+        Handle { ticket, era }
     }
 
     /// `stream` goes on only after what the current stream holds now.
@@ -633,7 +685,14 @@ impl Rank {
             module: self.module.clone(),
             op: op.to_string(),
         });
-        self.issued.push((stream, Issued { site, command }));
+        let ordinal = self.ordinal;
+        self.ordinal += 1;
+        let issued = Issued {
+            site,
+            ordinal,
+            command,
+        };
+        self.issued.push((stream, issued));
     }
 
     fn park(&mut self, park: Park) -> Result<Reply, RankError> {
