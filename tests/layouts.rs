@@ -104,6 +104,40 @@ fn distributed_optimizer_with_fp32_accumulation() {
     check(options);
 }
 
+/// Gradients rounded to bf16 before they are summed, in bf16 or, after an all-to-all, in fp32.
+#[test]
+fn gradients_reduced_in_bf16() {
+    let serial = small_options();
+    let corpus = small_corpus(&serial);
+    let initial = Initial::Seeded(serial.seed);
+    let (_, seen) = train(&serial, &corpus, &initial, 1, read_gradients);
+    let whole = whole_gradients(&serial, &seen[&0]);
+    let mut errors = Vec::new();
+    for by_hand in [false, true] {
+        let mut options = distributed(with_layout(serial.clone(), 1, 1, 4), Some(1000));
+        options.grad_reduce_in_bf16 = true;
+        options.ddp_reduce_scatter_with_fp32_accumulation = by_hand;
+        let (_, seen) = train(&options, &corpus, &initial, 1, read_gradients);
+        let mut sum = 0.0;
+        for (name, have) in whole_gradients(&options, &seen[&0]) {
+            let want: Vec<f64> = whole[&name].iter().map(|v| f64::from(*v)).collect();
+            assert!(
+                have.iter().all(|value| Dtype::Bf16.round(*value) == *value),
+                "{name}"
+            );
+            let (_, norm) = distance(&have, &want);
+            // Half a unit of 2^-8 for each rounding, of sums that cancel somewhat.
+            assert!(norm < 4.0 / 256.0, "{name}: {norm:.1e}");
+            sum += norm;
+        }
+        errors.push(sum);
+    }
+    assert!(
+        errors[1] < errors[0],
+        "one rounding is closer than one at each hop: {errors:?}"
+    );
+}
+
 #[test]
 fn everything_together() {
     check(sequence_parallel(distributed(

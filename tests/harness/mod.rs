@@ -153,12 +153,15 @@ pub fn train(
         Ok(())
     };
     let mut engine = CpuEngine::new(1).expect("the engine starts");
-    let run = RunOptions::default();
+    // Every access of the first two steps is checked for order, and for unwritten words.
+    let run = RunOptions {
+        hazard_steps_max: 2,
+        ..RunOptions::default()
+    };
     let record = world(options).run(&mut engine, &run, &program, &mut Unobserved);
-    (
-        record.unwrap_or_else(|error| panic!("{error}")),
-        seen.into_inner().unwrap(),
-    )
+    let record = record.unwrap_or_else(|error| panic!("{error}"));
+    assert!(record.hazards.is_empty(), "{:#?}", record.hazards);
+    (record, seen.into_inner().unwrap())
 }
 
 /// Reads the reduced gradients: `inspect` for `whole_gradients`.
