@@ -92,7 +92,8 @@ impl Attention {
         self.projection.forward(rank, stage, saved.context, partial);
     }
 
-    /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all tokens.
+    /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all
+    /// tokens.
     #[allow(
         clippy::too_many_arguments,
         reason = "a backward has its forward's tensors and more"

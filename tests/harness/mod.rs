@@ -45,7 +45,7 @@ impl PlanSource for ChainPlans {
     }
 }
 
-/// A model that trains in no time: 2 layers, one head of 4 for each of up to 4 tensor-parallel ranks.
+/// A model that trains in no time: 2 layers, a head for each of up to 4 tensor-parallel ranks.
 pub fn small_options() -> TrainOptions {
     TrainOptions {
         model: ModelShape {
