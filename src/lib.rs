@@ -1,5 +1,6 @@
 //! bitproof: a single-node simulator of large-scale parallel training for determinism testing.
 
+pub mod cli;
 pub mod diagnostic;
 pub mod engine;
 pub mod fault;

@@ -34,6 +34,10 @@ pub enum MutantKind {
     Race,
     /// One bit of one rank's persisted state flips between two steps.
     StateFlip,
+    /// The wait for a collective is left out.
+    DroppedWait,
+    /// A launch never happens: what it would have written is read all the same.
+    SkippedLaunch,
     /// A kernel indexes one element past its operand.
     OffByOne,
     /// One rank joins a collective with another element count.
@@ -53,6 +57,8 @@ pub enum Catcher {
     RES,
     /// The comparison of replicas.
     XR,
+    /// The memory model: an unordered access, or a read of unwritten memory.
+    Hazard,
     /// The engine's or the coordinator's own refusal.
     Error,
 }
@@ -85,7 +91,7 @@ impl MutantKind {
             .collect()
     }
 
-    const WITHOUT_COMPONENT: [MutantKind; 13] = [
+    const WITHOUT_COMPONENT: [MutantKind; 15] = [
         MutantKind::OtherOrder,
         MutantKind::DuplicateAddend,
         MutantKind::NarrowPartialSums,
@@ -96,6 +102,8 @@ impl MutantKind {
         MutantKind::SwappedElements,
         MutantKind::Race,
         MutantKind::StateFlip,
+        MutantKind::DroppedWait,
+        MutantKind::SkippedLaunch,
         MutantKind::OffByOne,
         MutantKind::MismatchedCollective,
         MutantKind::MissingCollective,
@@ -112,6 +120,7 @@ impl MutantKind {
             | MutantKind::SwappedElements
             | MutantKind::Race => Catcher::R2R,
             MutantKind::DriftingDestination | MutantKind::StateFlip => Catcher::XR,
+            MutantKind::DroppedWait | MutantKind::SkippedLaunch => Catcher::Hazard,
             MutantKind::OffByOne
             | MutantKind::MismatchedCollective
             | MutantKind::MissingCollective => Catcher::Error,
@@ -129,10 +138,11 @@ impl MutantKind {
             | MutantKind::SwappedElements => Target::AnyFold,
             MutantKind::StaleDestination
             | MutantKind::DriftingDestination
+            | MutantKind::DroppedWait
             | MutantKind::MismatchedCollective
             | MutantKind::MissingCollective => Target::Collective,
             MutantKind::Race => Target::LocalFold,
-            MutantKind::OffByOne => Target::Launch,
+            MutantKind::OffByOne | MutantKind::SkippedLaunch => Target::Launch,
             MutantKind::StateFlip => Target::State,
             MutantKind::LostComponent(_) => Target::Checkpoint,
         }
@@ -151,6 +161,8 @@ impl MutantKind {
             MutantKind::SwappedElements => "swapped-elements",
             MutantKind::Race => "race",
             MutantKind::StateFlip => "state-flip",
+            MutantKind::DroppedWait => "dropped-wait",
+            MutantKind::SkippedLaunch => "skipped-launch",
             MutantKind::OffByOne => "off-by-one",
             MutantKind::MismatchedCollective => "mismatched-collective",
             MutantKind::MissingCollective => "missing-collective",
@@ -171,7 +183,7 @@ mod tests {
         let names: BTreeSet<String> = kinds.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), kinds.len());
         let catchers: BTreeSet<Catcher> = kinds.iter().map(|kind| kind.catcher()).collect();
-        assert_eq!(catchers.len(), 4);
+        assert_eq!(catchers.len(), 5);
         assert!(kinds.len() >= 10);
     }
 }

@@ -1,5 +1,7 @@
 //! Proofs and their outcome: the sweep, the oracles, planted faults, certificates, replay tokens.
 
+pub mod mutation;
+pub mod oracle;
 pub mod outcome;
 pub mod plans;
 pub mod progress;

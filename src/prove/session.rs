@@ -123,6 +123,11 @@ impl Session {
         crate::engine::Engine::identity(&self.engine)
     }
 
+    /// Global ranks of a communicator, in its order.
+    pub fn group_ranks(&self, group: GroupId) -> &[u32] {
+        &self.world.communicators[group.0 as usize].ranks
+    }
+
     pub fn group_name(&self, group: u32) -> &str {
         &self.world.communicators[group as usize].name
     }

@@ -3,7 +3,7 @@
 //! Sources: Megatron-LM's `validate_args` (`megatron/training/arguments.py`) and
 //! `TransformerConfig.__post_init__`; the multiples of four are those of our vec4 kernels.
 
-use super::{Determinism, MICROBATCH_COUNT_MAX, Recipe, STATE_BYTES_MAX};
+use super::{Determinism, KV_CHANNELS_MAX, MICROBATCH_COUNT_MAX, Recipe, STATE_BYTES_MAX};
 use crate::diagnostic::document::Read;
 use crate::diagnostic::{Diagnostic, Findings, Place};
 
@@ -87,7 +87,9 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
     rules.multiple(&layers, &[&pipeline], 1);
     rules.multiple(&heads, &[&tensor], 1);
     // Rotary embeddings turn pairs: a head has an even width.
-    rules.multiple(&hidden, &[&heads], 2);
+    if rules.multiple(&hidden, &[&heads], 2) {
+        head_width(draft, &mut rules);
+    }
     rules.multiple(&hidden, &[&tensor], 4);
     rules.multiple(&ffn, &[&tensor], 4);
     rules.multiple(&vocab, &[&tensor], 4);
@@ -222,6 +224,25 @@ fn batch(draft: &Draft, rules: &mut Rules<'_>) {
                 place,
                 format!("expected at most {MICROBATCH_COUNT_MAX} microbatches"),
             ));
+    }
+}
+
+fn head_width(draft: &Draft, rules: &mut Rules<'_>) {
+    let width = draft.hidden_size.value / draft.num_attention_heads.value;
+    if width > KV_CHANNELS_MAX {
+        let least = draft.hidden_size.value.div_ceil(KV_CHANNELS_MAX);
+        let message = format!("an attention head is {width} wide");
+        let place = draft
+            .num_attention_heads
+            .place
+            .as_ref()
+            .unwrap_or(rules.table);
+        rules.findings.push(
+            Diagnostic::error("out-of-range", message)
+                .at(place, format!("expected at least {least} heads"))
+                .with_context(draft.hidden_size.place.as_ref(), "divided by it")
+                .with_note(format!("a head is at most {KV_CHANNELS_MAX} wide")),
+        );
     }
 }
 

@@ -69,6 +69,7 @@ fn every_broken_rule_is_named() {
         ("seq_length = 32", "seq_length = 33", "does-not-divide"),
         ("num_layers = 4", "num_layers = \"four\"", "wrong-type"),
         ("num_layers = 4", "num_layers = 4.0", "wrong-type"),
+        ("\nhidden_size = 32", "\nhidden_size = 1024", "out-of-range"),
         ("bf16 = true", "bf16 = 1", "wrong-type"),
         ("lr = 1e-3", "lr = nan", "out-of-range"),
         ("lr = 1e-3", "lr = 1e99", "out-of-range"),
@@ -128,7 +129,8 @@ fn absurd_state_is_refused_before_it_is_allocated() {
     let text = sample()
         .replace("world_size = 16", "world_size = 65536")
         .replace("global_batch_size = 16", "global_batch_size = 16384")
-        .replace("\nhidden_size = 32", "\nhidden_size = 16384");
+        .replace("\nhidden_size = 32", "\nhidden_size = 16384")
+        .replace("num_attention_heads = 4", "num_attention_heads = 128");
     let findings = read(&text).unwrap_err();
     assert_eq!(
         findings.iter().map(|f| f.code).collect::<Vec<_>>(),

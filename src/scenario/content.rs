@@ -24,6 +24,7 @@ struct Content<'a> {
     checkpoint: &'a CheckpointPlan,
     full_size: &'a Option<FullSize>,
     data: String,
+    seed: u64,
 }
 
 /// A scenario as one file, written so that its fields stand before its tables.
@@ -33,6 +34,7 @@ struct SelfContained<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     about: &'a Option<String>,
     steps: u32,
+    seed: u64,
     free: &'a BTreeSet<Free>,
     oracles: &'a BTreeSet<OracleKind>,
     accept: &'a [&'static str],
@@ -86,6 +88,7 @@ impl Scenario {
                 None => "built-in".to_string(),
                 Some(hash) => hash.to_string(),
             },
+            seed: self.seed,
         };
         let json = serde_json::to_vec(&content).expect("plain data has a JSON form");
         *blake3::hash(&json).as_bytes()
@@ -107,6 +110,7 @@ impl Scenario {
             name: &self.name,
             about: &self.about,
             steps: self.steps,
+            seed: self.seed,
             free: &self.free,
             oracles: &self.oracles,
             accept: if self.accept_input { &["input"] } else { &[] },

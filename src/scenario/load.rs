@@ -14,6 +14,7 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// Trains on this file.
     pub data: Option<PathBuf>,
+    /// Replaces the scenario's `seed`, not the recipe's.
     pub seed: Option<u64>,
     pub steps: Option<u32>,
 }

@@ -1,6 +1,7 @@
 //! A scenario: a recipe, the allocations it may run on, what is free, what is compared, and what
 //! is expected.
 
+mod allocation;
 mod choice;
 mod content;
 mod find;
@@ -24,6 +25,7 @@ use serde::Serialize;
 use crate::diagnostic::Source;
 use crate::fault::Component;
 use crate::recipe::Recipe;
+use crate::topology::Allocation;
 
 /// Allocation files of one scenario.
 pub const ALLOCATIONS_MAX: usize = 64;
@@ -66,9 +68,11 @@ pub enum Free {
 /// One allocation: a file of `topologies/`, or a text inside the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocationFile {
-    /// The file's stem, or the name given beside the text.
+    /// The allocation's own name, unlike that of any other of the scenario.
     pub name: String,
     pub source: Source,
+    /// What the text says; it places exactly the recipe's ranks.
+    pub allocation: Allocation,
 }
 
 /// Checkpoints of the RES oracle.
@@ -116,6 +120,8 @@ pub struct Scenario {
     /// The job that this scenario stands for.
     pub full_size: Option<FullSize>,
     pub data: Data,
+    /// Seed of the orders that are sampled where not all can be tried.
+    pub seed: u64,
     /// *Proved on this input* counts as a pass.
     pub accept_input: bool,
     pub expect: Option<Expectation>,

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::*;
 use crate::diagnostic::document::{Item, Reader, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place};
+use crate::plan::Environment;
 
 /// Where the document stands.
 pub(super) struct Site<'a> {
@@ -25,12 +26,13 @@ pub(super) fn scenario(
         .text("name")
         .map_or(site.stem.clone(), |(name, _)| name.to_string());
     let about = reader.text("about").map(|(about, _)| about.to_string());
-    let recipe = recipe(&mut reader, site, overrides.seed);
+    let recipe = recipe(&mut reader, site);
+    let seed = reader.integer("seed", 0..=i64::MAX, Some(0)).value as u64;
     let free = words(&mut reader, "free", &[("placement", Free::Placement)]);
     let oracles = OracleKind::ALL.map(|oracle| (oracle.name(), oracle));
     let oracles = reader.words("oracles", &oracles);
     let accept_input = !words(&mut reader, "accept", &[("input", ())]).is_empty();
-    let allocations = allocations(&mut reader, site, &free);
+    let allocations = allocation::read(&mut reader, site, &free);
     let expect = reader
         .table("expect")
         .map(|table| expectation(table, reader.findings));
@@ -43,6 +45,7 @@ pub(super) fn scenario(
         reader.finish();
         return None;
     };
+    allocation::fit(&allocations, &recipe, reader.findings);
     let steps = steps(&mut reader, overrides, &recipe);
     let full_size = reader.table("full_size");
     let full_size = full_size.map(|table| FullSize::read(table, &recipe, reader.findings));
@@ -55,12 +58,13 @@ pub(super) fn scenario(
         about,
         steps,
         recipe,
-        allocations,
+        allocations: allocations.into_iter().map(|given| given.file).collect(),
         free,
         oracles,
         checkpoint,
         full_size,
         data,
+        seed: overrides.seed.unwrap_or(seed),
         accept_input,
         expect: expect.flatten(),
     })
@@ -79,7 +83,7 @@ fn words<T: Clone + Ord>(
 }
 
 /// The recipe: a table, or a file with the table `override` on top.
-fn recipe(reader: &mut Reader<'_>, site: &Site<'_>, seed: Option<u64>) -> Option<Recipe> {
+fn recipe(reader: &mut Reader<'_>, site: &Site<'_>) -> Option<Recipe> {
     let over = reader.table("override");
     let Some(entry) = reader.entry("recipe") else {
         reader.missing("recipe", "a table, or the path of a recipe file");
@@ -100,14 +104,50 @@ fn recipe(reader: &mut Reader<'_>, site: &Site<'_>, seed: Option<u64>) -> Option
         table.overlay(over);
     }
     let recipe = Recipe::from_table(&table, path, reader.findings);
-    recipe.map(|recipe| Recipe {
-        seed: seed.unwrap_or(recipe.seed),
-        ..recipe
-    })
+    environment(&table, reader.findings);
+    recipe
+}
+
+/// What NCCL would make of the environment: a value that it or we cannot follow is an error here,
+/// with its place, and not in the middle of a check.
+fn environment(recipe: &Table, findings: &mut Findings) {
+    let Some(table) = recipe.table("env") else {
+        return;
+    };
+    let mut is_sound = true;
+    let mut variables = Vec::new();
+    for (name, entry) in &table.entries {
+        let value = match &entry.item.value {
+            Value::Text(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            // The recipe has complained already.
+            _ => continue,
+        };
+        if let Err(error) = Environment::parse([(name.as_str(), value.as_str())]) {
+            is_sound = false;
+            findings.push(
+                Diagnostic::error("environment", error.to_string())
+                    .at(&entry.item.place, "read as NCCL reads it"),
+            );
+        }
+        variables.push((name.as_str(), value));
+    }
+    let all = variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()));
+    if let (true, Err(error)) = (is_sound, Environment::parse(all)) {
+        let finding = Diagnostic::error("environment", error.to_string());
+        findings.push(finding.at(&table.place, "these values do not go together"));
+    }
 }
 
 /// A file named in the document, relative to it.
-fn file(name: &str, place: &Place, site: &Site<'_>, findings: &mut Findings) -> Option<Source> {
+pub(super) fn file(
+    name: &str,
+    place: &Place,
+    site: &Site<'_>,
+    findings: &mut Findings,
+) -> Option<Source> {
     match Source::read(&site.folder.join(name)) {
         Ok(source) => Some(source),
         Err(error) => {
@@ -116,82 +156,6 @@ fn file(name: &str, place: &Place, site: &Site<'_>, findings: &mut Findings) -> 
                     .at(place, "named here")
                     .with_note("paths in a scenario are relative to its file"),
             );
-            None
-        }
-    }
-}
-
-fn allocations(
-    reader: &mut Reader<'_>,
-    site: &Site<'_>,
-    free: &BTreeSet<Free>,
-) -> Vec<AllocationFile> {
-    let Some(items) = reader.array("allocations", "an array of paths") else {
-        if free.contains(&Free::Placement) {
-            reader.missing("allocations", "at least two allocation files");
-        }
-        return Vec::new();
-    };
-    if items.len() > ALLOCATIONS_MAX {
-        let label = format!("expected at most {ALLOCATIONS_MAX} allocations");
-        let message = "`allocations` is absurdly long".to_string();
-        reader
-            .findings
-            .push(Diagnostic::error("too-many", message).at(&items[0].place, label));
-        return Vec::new();
-    }
-    let files: Vec<AllocationFile> = items
-        .iter()
-        .filter_map(|item| allocation(reader, item, site))
-        .collect();
-    if free.contains(&Free::Placement) && items.len() < 2 {
-        let place = items.first().map_or(reader.place(), |item| &item.place);
-        reader.findings.push(
-            Diagnostic::error(
-                "nothing-to-compare",
-                "a free placement needs two allocations",
-            )
-            .at(place, "expected at least one more")
-            .with_help("add a file of `topologies/`, or leave out `free = [\"placement\"]`"),
-        );
-    }
-    if !free.contains(&Free::Placement) && items.len() > 1 {
-        reader.findings.push(
-            Diagnostic::warning("unused-allocation", "only the first allocation is used")
-                .at(&items[1].place, "not used")
-                .with_help("add `free = [\"placement\"]` to compare them"),
-        );
-    }
-    files
-}
-
-/// A path, or a table with `name` and `text`.
-fn allocation(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>) -> Option<AllocationFile> {
-    match &item.value {
-        Value::Text(path) => {
-            let source = file(path, &item.place, site, reader.findings)?;
-            let stem = Path::new(path).file_stem().unwrap_or_default();
-            Some(AllocationFile {
-                name: stem.to_string_lossy().into_owned(),
-                source,
-            })
-        }
-        Value::Table(table) => {
-            let mut inner = Reader::new(table, "allocations", reader.findings);
-            let name = inner.text("name").map(|(name, _)| name.to_string());
-            let text = inner.text("text").map(|(text, _)| text.to_string());
-            if name.is_none() || text.is_none() {
-                inner.missing(if name.is_none() { "name" } else { "text" }, "a string");
-            }
-            inner.finish();
-            let (name, text) = (name?, text?);
-            Some(AllocationFile {
-                source: Source::new(format!("<{name}>"), text),
-                name,
-            })
-        }
-        _ => {
-            reader.wrong_type("allocations", item, "a path", ());
             None
         }
     }

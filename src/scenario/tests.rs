@@ -11,8 +11,8 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in [
         ("recipe.toml", RECIPE),
-        ("a.toml", "hosts = [[0, 1], [2, 3]]\n"),
-        ("b.toml", "hosts = [[0, 2], [1, 3]]\n"),
+        ("a.toml", "name = \"a\"\nhosts = [[0, 1], [2, 3]]\n"),
+        ("b.toml", "name = \"b\"\nhosts = [[0, 2], [1, 3]]\n"),
         ("text.txt", "the quick brown fox"),
         ("short.txt", "x"),
     ] {
@@ -49,10 +49,7 @@ fn a_scenario_reads_its_recipe_its_allocations_and_its_defaults() {
     assert_eq!(scenario.steps, 5);
     assert_eq!(scenario.checkpoint.restarts, [vec![1], vec![2], vec![1, 3]]);
     assert_eq!(scenario.oracles.len(), 3);
-    assert_eq!(
-        &*scenario.allocations[1].source.text,
-        "hosts = [[0, 2], [1, 3]]\n"
-    );
+    assert_eq!(scenario.allocations[1].allocation.placement.world(), 4);
     let variables = scenario.choice_variables();
     assert_eq!(
         variables[0].values,
@@ -89,7 +86,7 @@ fn flags_go_on_top_of_the_file() {
     };
     let scenario = load(folder.path(), SAMPLE, &overrides).unwrap().scenario;
     assert_eq!(
-        (scenario.recipe.lr, scenario.recipe.seed, scenario.steps),
+        (scenario.recipe.lr, scenario.seed, scenario.steps),
         (0.5, 7, 2)
     );
     assert_eq!(scenario.checkpoint.omit, BTreeSet::from([Component::Rng]));
@@ -119,6 +116,9 @@ fn every_fault_of_a_scenario_is_named() {
         ("[expect]\ngrade = \"proven\"", "unknown-value"),
         ("[expect]\nfirst = \"x\"", "missing-key"),
         ("[override]\nhidden_size = 17", "does-not-divide"),
+        ("[override]\nworld_size = 8", "another-world"),
+        ("[override.env]\nNCCL_ALGO = \"Rign\"", "environment"),
+        ("[override.env]\nNCCL_ALGO = \"NVLS\"", "environment"),
     ] {
         let found = codes(&format!("{SAMPLE}{more}\n"), &Overrides::default());
         assert!(found.contains(&code), "{more}: {found:?}");
@@ -129,6 +129,8 @@ fn every_fault_of_a_scenario_is_named() {
     assert_eq!(unlike("recipe = \"recipe.toml\"", ""), ["missing-key"]);
     assert_eq!(unlike("recipe.toml", "recipes.toml"), ["unreadable-file"]);
     assert_eq!(unlike("\"b.toml\"", "3"), ["wrong-type"]);
+    assert_eq!(unlike("b.toml", "a.toml"), ["same-name"]);
+    assert_eq!(unlike("b.toml", "recipe.toml"), ["allocation"]);
     let set = |text: &str| Overrides {
         set: vec![text.into()],
         ..Overrides::default()
@@ -167,6 +169,7 @@ fn the_content_hash_follows_what_decides_bits() {
     let mut others = vec![base];
     for change in [
         "recipe.lr=0.5",
+        "seed=1",
         "steps=4",
         "checkpoint.omit=[\"rng\"]",
         "oracles=[\"XR\"]",
@@ -189,7 +192,11 @@ fn the_content_hash_follows_what_decides_bits() {
             ..none.clone()
         },
     ));
-    std::fs::write(folder.path().join("b.toml"), "hosts = [[0, 3], [1, 2]]\n").unwrap();
+    std::fs::write(
+        folder.path().join("b.toml"),
+        "name = \"b\"\nhosts = [[0, 3], [1, 2]]\n",
+    )
+    .unwrap();
     others.push(hash(SAMPLE, &none));
     let distinct: BTreeSet<_> = others.iter().collect();
     assert_eq!(distinct.len(), others.len());

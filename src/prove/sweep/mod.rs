@@ -7,6 +7,7 @@
 
 mod amplify;
 mod arrival;
+mod catalogue;
 mod placement;
 mod point;
 mod witness;
@@ -19,6 +20,7 @@ use crate::numerics::ladder::Rung;
 use crate::world::fold::{FoldLab, FoldNode};
 use crate::world::{Choice, Family, GroupId, NodeId, Observer};
 
+pub use catalogue::{Catalogue, FoldSite};
 pub use point::{Reach, SilentPoint, Tally, TallyKey};
 pub use witness::{Finding, FoundAddend, Variable};
 
@@ -72,6 +74,8 @@ pub struct Sweep {
     pub orders_sampled_min: Option<u64>,
     /// Points that hold here and would not where inputs or sizes are larger.
     pub silent: BTreeMap<(Family, Reach), SilentPoint>,
+    /// Folds of the first steps, for planting faults.
+    pub catalogue: Catalogue,
     amplified: BTreeMap<amplify::Key, bool>,
     /// Stop looking after the fold: a replay needs only one.
     only: Option<NodeId>,
@@ -95,6 +99,7 @@ impl Sweep {
             input_point_count: 0,
             orders_sampled_min: None,
             silent: BTreeMap::new(),
+            catalogue: Catalogue::default(),
             amplified: BTreeMap::new(),
             only: None,
         }
@@ -224,6 +229,7 @@ impl Observer for Sweep {
         if self.only.is_some_and(|only| only != node.id) {
             return Ok(());
         }
+        self.catalogue.add(node);
         let outcome = self.test(node, lab)?;
         self.take(node, outcome, lab)
     }

@@ -2,7 +2,7 @@
 //! whoever got what it waited for. Nothing ready while somebody waits is a deadlock or a mismatch,
 //! and is reported at once, without timeouts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -471,11 +471,21 @@ impl<'a> Coordinator<'a> {
             accesses.synchronise();
         }
         let Some(step) = step else {
-            if self.options.keep_setup {
-                for allocation in live {
+            for allocation in live {
+                let key = (rank, allocation.name.clone(), allocation.occurrence);
+                if self.options.keep_setup {
                     let words = self.engine.read(state.memory.allocation(allocation))?;
-                    let key = (rank, allocation.name.clone(), allocation.occurrence);
-                    self.record.setup.insert(key, words);
+                    self.record.setup.insert(key.clone(), words);
+                }
+                let end = allocation.offset_words + allocation.words;
+                let holds = |tensor: &Tensor| {
+                    tensor.start < end && allocation.offset_words < tensor.start + tensor.len
+                };
+                let persisted = state.persisted.iter().filter(|(_, tensor)| holds(tensor));
+                let components: BTreeSet<Component> =
+                    persisted.map(|((component, _), _)| *component).collect();
+                if !components.is_empty() {
+                    self.record.setup_components.insert(key, components);
                 }
             }
             state.root = Digest::default();

@@ -165,6 +165,8 @@ pub struct RunRecord {
     pub faults_planted: u32,
     /// Every buffer at the end of set-up, by (rank, name, occurrence).
     pub setup: BTreeMap<(u32, String, u32), Vec<u32>>,
+    /// Components that buffers hold parts of, as declared when set-up ended.
+    pub setup_components: BTreeMap<(u32, String, u32), BTreeSet<Component>>,
     pub notes: Vec<String>,
     /// Words of all ranks' memory at the end.
     pub memory_words: u64,

@@ -57,7 +57,9 @@ impl FoldFault {
                 *order = FoldOrder::Plan(Arc::new(narrowed(job, order, *dtype)));
             }
             (FoldFault::StaleDestination { destination }, FoldJob::Slots(job)) => {
-                job.outs.remove(*destination as usize);
+                let (range, span) = &mut job.outs[*destination as usize];
+                range.end = range.start;
+                span.words = 0;
             }
             (FoldFault::SkipLastElement, FoldJob::Slots(job)) => {
                 let end = job.plan.element_count;
