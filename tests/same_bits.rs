@@ -1,4 +1,4 @@
-//! A run that stops and starts again from a checkpoint gives the same bits as one that does not.
+//! What must not change the bits: stopping and starting again from a checkpoint, where memory lies,
 
 mod harness;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::numerics::{Digest, Dtype};
 use bitproof::train::{Checkpoint, Initial, Run, TrainOptions, program};
-use bitproof::world::{Component, RunOptions, RunRecord, Unobserved};
+use bitproof::world::{Component, MemoryOptions, RunOptions, RunRecord, Unobserved};
 use harness::{small_corpus, small_options, with_layout, world};
 
 const STEPS: u32 = 4;
@@ -89,6 +89,62 @@ fn every_component_is_needed() {
             &have, want,
             "resuming without {component:?} shows no difference"
         );
+    }
+}
+
+/// Neither what memory held before, nor where it lies, nor the order of ranks, nor how launches are
+/// batched or spread over threads reaches a result.
+#[test]
+fn perturbed_runs_have_the_same_bits() {
+    let plain = RunOptions::default;
+    let memory = |base_words, poison| MemoryOptions { base_words, poison };
+    let perturbed = [
+        RunOptions {
+            memory: memory(4160, None),
+            ..plain()
+        },
+        RunOptions {
+            memory: memory(0, Some(0xdead_beef)),
+            ..plain()
+        },
+        RunOptions {
+            memory: memory(64, Some(0x7fc0_0000)),
+            ..plain()
+        },
+        RunOptions {
+            start_descending: true,
+            ..plain()
+        },
+        RunOptions {
+            batch_launches_max: 3,
+            ..plain()
+        },
+    ];
+    for microbatches in [1, 2] {
+        let mut options = options();
+        options.global_batch_size = 4 * microbatches;
+        let root = |run: &RunOptions, workers| {
+            let part = Run {
+                steps: 0..2,
+                checkpoint: None,
+            };
+            let initial = Initial::Seeded(options.seed);
+            let corpus = small_corpus(&options);
+            let program = program(Arc::new(options.clone()), corpus, initial, part);
+            let mut engine = CpuEngine::new(workers).expect("the engine starts");
+            world(&options)
+                .run(&mut engine, run, &program, &mut Unobserved)
+                .unwrap()
+                .root()
+        };
+        let reference = root(&plain(), 1);
+        for run in &perturbed {
+            assert_eq!(
+                root(run, 2),
+                reference,
+                "{microbatches} microbatches, {run:?}"
+            );
+        }
     }
 }
 
