@@ -52,14 +52,9 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
         s2 = s2 + a[a2 + i] * right;
         s3 = s3 + a[a3 + i] * right;
     }
-    c[row * params.n + gid.x] = lanes_sum(s0, params.round_code);
-    if row + 1u <= last {
-        c[row1 * params.n + gid.x] = lanes_sum(s1, params.round_code);
-    }
-    if row + 2u <= last {
-        c[row2 * params.n + gid.x] = lanes_sum(s2, params.round_code);
-    }
-    if row + 3u <= last {
-        c[row3 * params.n + gid.x] = lanes_sum(s3, params.round_code);
+    // One place that rounds and stores: the code of the rounding is long.
+    for (var r = 0u; r < 4u && row + r <= last; r = r + 1u) {
+        let sum = select(select(s0, s1, r == 1u), select(s2, s3, r == 3u), r >= 2u);
+        c[(row + r) * params.n + gid.x] = lanes_sum(sum, params.round_code);
     }
 }

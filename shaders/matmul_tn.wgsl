@@ -48,14 +48,9 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
         a_at = a_at + params.m;
         b_at = b_at + columns;
     }
-    c[row * columns + gid.x] = round_to4(s0, params.round_code);
-    if row + 1u <= last {
-        c[row1 * columns + gid.x] = round_to4(s1, params.round_code);
-    }
-    if row + 2u <= last {
-        c[row2 * columns + gid.x] = round_to4(s2, params.round_code);
-    }
-    if row + 3u <= last {
-        c[row3 * columns + gid.x] = round_to4(s3, params.round_code);
+    // One place that rounds and stores: the code of the rounding is long.
+    for (var r = 0u; r < 4u && row + r <= last; r = r + 1u) {
+        let sum = select(select(s0, s1, r == 1u), select(s2, s3, r == 3u), r >= 2u);
+        c[(row + r) * columns + gid.x] = round_to4(sum, params.round_code);
     }
 }

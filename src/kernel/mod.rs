@@ -16,6 +16,8 @@ mod registry;
 mod shaders;
 mod signature;
 mod support;
+#[cfg(test)]
+mod tests;
 
 pub use error::{KernelError, Location};
 pub use registry::Registry;

@@ -1,7 +1,7 @@
 //! What a kernel takes: operands in group 0, the words of `params` in group 1.
 
 use naga::valid::{GlobalUse, ModuleInfo};
-use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Scalar, ScalarKind, TypeInner};
+use naga::{AddressSpace, ArraySize, GlobalVariable, Scalar, ScalarKind, TypeInner};
 
 use super::Operand;
 use super::error::KernelError;
@@ -46,7 +46,7 @@ pub(super) fn read(
                 operands.push(operand(module, variable, uses[handle]).map_err(reject)?);
             }
             AddressSpace::Uniform => {
-                params_words = params(module, variable, handle).map_err(reject)?;
+                params_words = params(module, variable).map_err(reject)?;
             }
             _ => {
                 return Err(reject(
@@ -126,11 +126,7 @@ fn element_words(inner: &TypeInner) -> Option<u32> {
     }
 }
 
-fn params(
-    module: &naga::Module,
-    variable: &GlobalVariable,
-    _handle: Handle<GlobalVariable>,
-) -> Result<u32, String> {
+fn params(module: &naga::Module, variable: &GlobalVariable) -> Result<u32, String> {
     if !variable
         .binding
         .is_some_and(|binding| binding.group == 1 && binding.binding == 0)

@@ -3,6 +3,7 @@
 mod features;
 mod matmul;
 mod memory;
+mod rounding;
 
 use super::CpuEngine;
 use crate::engine::{Engine, EngineError, Launch, Span};
@@ -84,4 +85,56 @@ pub(super) fn run_sized(
 
 pub(super) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Every kernel of `shaders/` compiles.
+#[test]
+fn every_shader_compiles() {
+    let registry = Registry::new().expect("shaders link");
+    let mut engine = CpuEngine::new(1).expect("an engine");
+    for name in registry.names() {
+        let kernel = registry.get(name).unwrap_or_else(|error| panic!("{error}"));
+        engine
+            .load(kernel)
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Valid WGSL that passes the support check and is still too much for the engine.
+#[test]
+fn what_is_too_large_is_refused_and_the_engine_goes_on() {
+    let large = "
+        @group(0) @binding(0) var<storage, read_write> out: array<u32>;
+        @compute @workgroup_size(1)
+        fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
+            var list: array<u32, 5000>;
+            list[gid.x] = 1u;
+            out[0] = list[1];
+        }";
+    let small = large.replace("5000", "50");
+    let sources = [("large", large), ("small", small.as_str())];
+    let registry = Registry::from_sources(&sources).expect("links");
+    let mut engine = CpuEngine::new(1).expect("an engine");
+    let error = engine
+        .load(registry.get("large").expect("valid"))
+        .expect_err("too large");
+    let EngineError::Unsupported { kernel, reason } = error else {
+        panic!("{error}")
+    };
+    assert_eq!((kernel.as_str(), reason.contains("5000")), ("large", true));
+    engine
+        .load(registry.get("small").expect("valid"))
+        .expect("compiles");
+}
+
+#[test]
+fn the_identity_names_the_versions_of_cargo_toml() {
+    let manifest = include_str!("../../../Cargo.toml");
+    let identity = CpuEngine::new(1).expect("an engine").identity();
+    for (name, version) in identity.versions {
+        let pinned = manifest.lines().any(|line| {
+            line.starts_with(name.as_str()) && line.contains(&format!("\"={version}\""))
+        });
+        assert!(pinned, "{name} {version} is not what Cargo.toml pins");
+    }
 }

@@ -156,6 +156,21 @@ fn integer_division(b: &mut FunctionBuilder, op: Op, kind: Kind, x: Value, y: Va
     }
 }
 
+/// `x / divisor` or `x % divisor`, with a shift or a mask for a power of two.
+pub(super) fn divide_by_constant(b: &mut FunctionBuilder, op: Op, x: &Val, divisor: u32) -> Val {
+    assert_ne!(divisor, 0, "the caller looks for other divisors");
+    let (value, constant) = (x.leaf(), i64::from(divisor));
+    let result = match (op, divisor.is_power_of_two()) {
+        (Op::Divide, true) => b
+            .ins()
+            .ushr_imm_u(value, i64::from(divisor.trailing_zeros())),
+        (Op::Divide, false) => b.ins().udiv_imm_u(value, constant),
+        (_, true) => b.ins().band_imm_u(value, constant - 1),
+        (_, false) => b.ins().urem_imm_u(value, constant),
+    };
+    Val::scalar(Kind::U32, result)
+}
+
 /// Cranelift masks the amount to five bits, as WGSL does.
 fn shift(b: &mut FunctionBuilder, op: Op, kind: Kind, x: Value, amount: Value) -> Value {
     match (op, kind) {

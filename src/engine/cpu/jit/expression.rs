@@ -270,6 +270,11 @@ impl Translator<'_, '_> {
             let amount = self.value(frame, value)?.leaf();
             return arithmetic::shift_by_scalar(&mut self.b, op, &x, amount);
         }
+        if let Some(divisor) = constant_divisor(frame, op, right)
+            && x.ty == Ty::Scalar(Kind::U32)
+        {
+            return Ok(arithmetic::divide_by_constant(&mut self.b, op, &x, divisor));
+        }
         let y = self.value(frame, right)?;
         arithmetic::binary(&mut self.b, op, &x, &y)
     }
@@ -302,5 +307,14 @@ impl Translator<'_, '_> {
         self.store(&slot, base)?;
         let element = self.element_place(&slot, index)?;
         self.load(&element)
+    }
+}
+
+/// The right side of `/` or `%` when it is a literal other than 0.
+fn constant_divisor(frame: &Frame, op: BinaryOperator, right: Handle<Expression>) -> Option<u32> {
+    let divides = matches!(op, BinaryOperator::Divide | BinaryOperator::Modulo);
+    match frame.function.expressions[right] {
+        Expression::Literal(Literal::U32(value)) if divides && value != 0 => Some(value),
+        _ => None,
     }
 }

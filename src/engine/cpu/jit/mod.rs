@@ -70,7 +70,10 @@ pub(super) struct Translator<'a, 'b> {
     b: FunctionBuilder<'b>,
     module: &'a naga::Module,
     operands: Vec<OperandValues>,
-    params: Vec<Val>,
+    /// Address of the first operand's slot, and of the params.
+    slots: Value,
+    params_at: Value,
+    params: Vec<Kind>,
     faults: Vec<(Fault, Block)>,
     slot_bytes: u32,
     spent: usize,
@@ -86,6 +89,8 @@ pub(super) fn translate(
         b,
         module: &kernel.module,
         operands: Vec::new(),
+        slots: Value::from_u32(0),
+        params_at: Value::from_u32(0),
         params: Vec::new(),
         faults: Vec::new(),
         slot_bytes: 0,
@@ -122,8 +127,9 @@ impl<'a> Translator<'a, '_> {
         let [slots, params, work, error] = pointers[..] else {
             return Err("not the kernel signature".into());
         };
-        self.read_operands(slots)?;
-        self.read_params(params)?;
+        (self.slots, self.params_at) = (slots, params);
+        self.read_operands()?;
+        self.read_params()?;
         let word = |this: &mut Self, at: i32| this.b.ins().load(I32, flags(), work, at);
         let (begin, end) = (word(self, 0), word(self, 4));
         let grid = [word(self, 8), word(self, 12), word(self, 16)];
@@ -155,7 +161,7 @@ impl<'a> Translator<'a, '_> {
         Ok(())
     }
 
-    fn read_operands(&mut self, slots: Value) -> Result<(), String> {
+    fn read_operands(&mut self) -> Result<(), String> {
         let size = std::mem::size_of::<OperandSlot>() as i32;
         let mut operands: Vec<(u32, Ty)> = Vec::new();
         for (_, variable) in self.module.global_variables.iter() {
@@ -167,32 +173,24 @@ impl<'a> Translator<'a, '_> {
         }
         operands.sort_by_key(|(binding, _)| *binding);
         for (binding, element) in operands {
-            let at = binding as i32 * size;
-            let base = self.b.ins().load(I64, flags(), slots, at);
-            let extent = self.b.ins().load(I32, flags(), slots, at + 8);
             self.operands.push(OperandValues {
-                base,
-                extent,
+                slot: binding as i32 * size,
                 element,
             });
         }
         Ok(())
     }
 
-    fn read_params(&mut self, params: Value) -> Result<(), String> {
+    fn read_params(&mut self) -> Result<(), String> {
         for (_, variable) in self.module.global_variables.iter() {
             let TypeInner::Struct { members, .. } = &self.module.types[variable.ty].inner else {
                 continue;
             };
-            for (place, member) in members.iter().enumerate() {
+            for member in members {
                 let Ty::Scalar(kind) = Ty::of(self.module, member.ty)? else {
                     return Err("a params member that is not one word".into());
                 };
-                let word = self
-                    .b
-                    .ins()
-                    .load(kind.scalar(), flags(), params, place as i32 * 4);
-                self.params.push(Val::scalar(kind, word));
+                self.params.push(kind);
             }
         }
         Ok(())

@@ -17,10 +17,8 @@ use super::value::{Val, blend, dynamic_lane, lane, lane_mask, splat, with_lane};
 /// One storage operand, as values of the function.
 #[derive(Clone, Debug)]
 pub(super) struct OperandValues {
-    /// Address of the instance's first element.
-    pub base: Value,
-    /// Elements of the instance.
-    pub extent: Value,
+    /// Where its slot lies, in bytes from the first slot.
+    pub slot: i32,
     pub element: Ty,
 }
 
@@ -65,18 +63,24 @@ fn flags() -> MemFlagsData {
     MemFlagsData::new().with_notrap()
 }
 
+/// What no kernel can change while it runs: slots and params.
+pub(super) fn frozen() -> MemFlagsData {
+    MemFlagsData::trusted().with_readonly().with_can_move()
+}
+
 impl Translator<'_, '_> {
     /// The type of the value at `place`.
     pub(super) fn place_type(&self, place: &Place) -> Result<Ty, String> {
         Ok(match place {
             Place::Variables { ty, .. } | Place::Slot { ty, .. } => ty.clone(),
             Place::Element { operand, .. } => self.operands[*operand].element.clone(),
-            Place::Param(word) => self.params[*word].ty.clone(),
+            Place::Param(word) => Ty::Scalar(self.params[*word]),
             Place::Lane { of, .. } => match self.place_type(of)? {
                 Ty::Vector(kind, _) => Ty::Scalar(kind),
                 other => return Err(format!("a lane of {other:?}")),
             },
-            Place::Operand(_) | Place::Params => return Err("a whole operand as a value".into()),
+            Place::Params => Ty::Struct(self.params.iter().map(|kind| Ty::Scalar(*kind)).collect()),
+            Place::Operand(_) => return Err("a whole operand as a value".into()),
         })
     }
 
@@ -203,9 +207,27 @@ impl Translator<'_, '_> {
                     ty,
                 })
             }
-            Place::Param(word) => Ok(self.params[*word].clone()),
+            Place::Param(word) => {
+                let kind = self.params[*word];
+                let at = *word as i32 * 4;
+                let value = self
+                    .b
+                    .ins()
+                    .load(kind.scalar(), frozen(), self.params_at, at);
+                Ok(Val::scalar(kind, value))
+            }
             Place::Lane { of, lane: which } => self.load_lane(of, which),
-            Place::Operand(_) | Place::Params => Err("a load of a whole operand".into()),
+            Place::Params => {
+                let words: Result<Vec<Val>, String> = (0..self.params.len())
+                    .map(|word| self.load(&Place::Param(word)))
+                    .collect();
+                let leaves = words?.iter().map(Val::leaf).collect();
+                Ok(Val {
+                    ty: self.place_type(place)?,
+                    leaves,
+                })
+            }
+            Place::Operand(_) => Err("a load of a whole operand".into()),
         }
     }
 
@@ -296,7 +318,10 @@ impl Translator<'_, '_> {
 
     /// Address of an element whose index is in range, after the test that it is.
     fn element_address(&mut self, operand: usize, index: Value) -> Value {
-        let OperandValues { base, extent, .. } = self.operands[operand];
+        // Read anew at each access: values that live across a whole kernel would be spilled and
+        // reloaded in its innermost loops.
+        let slot = self.operands[operand].slot;
+        let extent = self.b.ins().load(I32, frozen(), self.slots, slot + 8);
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, extent);
         let cold = self.operand_fault(operand);
         self.branch_unless(inside, cold);
@@ -305,6 +330,7 @@ impl Translator<'_, '_> {
             Ty::Vector(_, 2) => 3,
             _ => 4,
         };
+        let base = self.b.ins().load(I64, frozen(), self.slots, slot);
         let wide = self.b.ins().uextend(I64, index);
         let bytes = self.b.ins().ishl_imm_u(wide, shift);
         self.b.ins().iadd(base, bytes)

@@ -29,6 +29,12 @@ fn integer_edge_cases() {
     check("x * y", &|x, y| x.wrapping_mul(y));
     check("x / y", &|x, y| x.checked_div(y).unwrap_or(x));
     check("x % y", &|x, y| x.checked_rem(y).unwrap_or(0));
+    check("x / 8u + y / 7u + x / 1u", &|x, y| {
+        (x / 8 + y / 7).wrapping_add(x)
+    });
+    check("x % 8u + y % 7u + x % 1u + y % 0x80000000u", &|x, y| {
+        (x % 8 + y % 7).wrapping_add(y % 0x8000_0000)
+    });
     let signed = |x: u32, y: u32| (x as i32, y as i32);
     check("bitcast<u32>(sx / sy)", &|x, y| {
         let (x, y) = signed(x, y);
@@ -308,6 +314,37 @@ fn loops_switches_and_early_exits() {
     let inputs: Vec<u32> = (0..30).collect();
     let want: Vec<u32> = inputs.iter().map(|&n| want(n)).collect();
     assert_eq!(run_body("", body, &inputs), want);
+}
+
+/// A variable declared in a loop begins anew in each iteration.
+#[test]
+fn a_variable_declared_in_a_loop_starts_at_zero() {
+    let body = "
+        var total = 0u;
+        for (var j = 0u; j < input[i]; j++) {
+            var fresh: u32;
+            var list: array<u32, 3>;
+            fresh = fresh + 1u;
+            list[j % 3u] = list[j % 3u] + 10u;
+            total = total + fresh + list[j % 3u];
+        }
+        out[i] = total;";
+    assert_eq!(run_body("", body, &[0, 1, 5]), [0, 11, 55]);
+}
+
+#[test]
+fn the_whole_of_params_is_a_value() {
+    let source = "
+        struct Params { a: u32, b: f32, c: i32 }
+        @group(0) @binding(0) var<storage, read_write> out: array<i32>;
+        @group(1) @binding(0) var<uniform> params: Params;
+        fn mix_all(p: Params) -> i32 { return i32(p.a) + i32(p.b) + p.c; }
+        @compute @workgroup_size(1)
+        fn main() { let p = params; out[1] = mix_all(p); }";
+    let registry = crate::kernel::Registry::from_sources(&[("params", source)]).unwrap();
+    let params = [7, 2.75f32.to_bits(), -100i32 as u32];
+    let got = super::run_on(1, &registry, "params", [1, 1, 1], &[vec![5; 2]], &params);
+    assert_eq!(got.expect("runs")[0], [5, -91i32 as u32]);
 }
 
 #[test]
