@@ -21,9 +21,6 @@ use launch::Signature;
 use native::{Compiled, NativeCode};
 use schedule::Slice;
 
-/// Words of one arena at most: 16 GiB less a word.
-const MAX_ARENA_WORDS: u32 = u32::MAX;
-
 /// Runs kernels on the processor.
 pub struct CpuEngine {
     // Declared before `code`: dropped before the memory that they point into.
@@ -39,16 +36,6 @@ struct Program {
     signature: Signature,
     compiled: Compiled,
 }
-
-/// The first word of an arena, handed to worker threads during one `run`.
-#[derive(Clone, Copy)]
-struct ArenaStart(*mut u32);
-
-// SAFETY: the pointers are only used inside `CpuEngine::run`, which borrows the engine and with it
-// the arenas; no reference to arena words lives meanwhile, and compiled code touches only spans
-// that were checked against the arena's length.
-unsafe impl Send for ArenaStart {}
-unsafe impl Sync for ArenaStart {}
 
 impl CpuEngine {
     /// An engine with `workers` threads (at least one). Results do not depend on the number.
@@ -121,18 +108,22 @@ impl CpuEngine {
 fn run_piece<'a>(
     programs: &'a [Program],
     launches: &[Launch],
-    arenas: &[ArenaStart],
+    arenas: &[usize],
     piece: &[Slice],
 ) -> Result<(), (usize, &'a Fault)> {
+    assert!(
+        arithmetic_is_strict(),
+        "this thread's float control register was changed"
+    );
     let mut slots: Vec<OperandSlot> = Vec::new();
     for slice in piece {
         let launch = &launches[slice.launch];
         let program = &programs[launch.program.0 as usize];
         slots.clear();
         for (span, operand) in launch.operands.iter().zip(&program.signature.operands) {
-            let start = arenas[span.arena.0 as usize].0;
+            let start = arenas[span.arena.0 as usize];
             slots.push(OperandSlot {
-                first: start.wrapping_add(span.offset_words as usize),
+                first: start + span.offset_words as usize * size_of::<u32>(),
                 extent: span.words / operand.element_words,
                 reserved: 0,
             });
@@ -142,14 +133,29 @@ fn run_piece<'a>(
             end: slice.end,
             grid: launch.grid,
         };
-        // SAFETY: `launch::check` has shown one operand for each binding, every span inside
-        // its arena and as many params as the kernel takes; see also `ArenaStart`.
+        // SAFETY: `launch::check` has shown one operand for each binding, every span inside its
+        // arena and as many params as the kernel takes. `run` holds the engine and with it the
+        // arenas mutably, has exposed the provenance of each, and no reference to their words
+        // lives until it returns; `Vec<u32>` aligns them to 4.
         let fault = unsafe { program.compiled.call(&slots, &launch.params, &work) };
         if let Some(fault) = fault {
             return Err((slice.launch, fault));
         }
     }
     Ok(())
+}
+
+/// Whether this thread rounds to nearest and keeps subnormals, as every thread begins: a library
+/// that sets the control register (MXCSR, FPCR) would change bits.
+fn arithmetic_is_strict() -> bool {
+    use std::hint::black_box;
+    let half_ulp = black_box(f32::EPSILON / 2.0);
+    let kept = black_box(f32::MIN_POSITIVE) * black_box(0.5) > 0.0
+        && black_box(f32::from_bits(1)) + black_box(0.0) > 0.0;
+    let to_nearest = black_box(1.0f32) + half_ulp == 1.0
+        && black_box(1.0f32) + 1.5 * half_ulp > 1.0
+        && black_box(-1.0f32) - half_ulp == -1.0;
+    kept && to_nearest
 }
 
 fn range(span: Span) -> std::ops::Range<usize> {
@@ -220,7 +226,7 @@ impl Engine for CpuEngine {
         arena
             .try_reserve_exact(more)
             .map_err(|error| EngineError::OutOfMemory {
-                words: u64::from(words.min(MAX_ARENA_WORDS)),
+                words: u64::from(words),
                 reason: error.to_string(),
             })?;
         arena.resize(arena.len() + more, poison);
@@ -243,10 +249,10 @@ impl Engine for CpuEngine {
             let words = |arena: u32| self.arenas.get(arena as usize).map(Vec::len);
             launch::check(&program.signature, launch, place, words)?;
         }
-        let arenas: Vec<ArenaStart> = self
+        let arenas: Vec<usize> = self
             .arenas
             .iter_mut()
-            .map(|arena| ArenaStart(arena.as_mut_ptr()))
+            .map(|arena| arena.as_mut_ptr().expose_provenance())
             .collect();
         let programs = &self.programs[..];
         let pieces = schedule::cut(launches, self.workers, |launch| {
