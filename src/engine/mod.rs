@@ -2,6 +2,9 @@
 //! instances, never ranks.
 
 pub mod cpu;
+mod launch;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;
 
 use crate::kernel::Kernel;
 

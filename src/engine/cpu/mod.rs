@@ -6,7 +6,6 @@
 //! thread. (Two workgroups that write one word of one operand are the kernel's own race.)
 
 mod jit;
-mod launch;
 mod native;
 mod schedule;
 #[cfg(test)]
@@ -14,10 +13,10 @@ mod tests;
 
 use rayon::prelude::*;
 
+use super::launch::{self, Signature};
 use super::{ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span};
 use crate::kernel::Kernel;
 use jit::{Fault, OperandSlot, Work};
-use launch::Signature;
 use native::{Compiled, NativeCode};
 use schedule::Slice;
 
@@ -194,12 +193,7 @@ impl Engine for CpuEngine {
                 kernel: kernel.name.clone(),
                 reason,
             })?;
-        let signature = Signature {
-            name: kernel.name.clone(),
-            operands: kernel.operands.clone(),
-            params_words: kernel.params_words,
-            workgroup: kernel.workgroup,
-        };
+        let signature = Signature::of(kernel);
         self.programs.push(Program {
             signature,
             compiled,

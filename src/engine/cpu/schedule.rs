@@ -1,7 +1,7 @@
 //! Cuts the workgroups of a run into pieces of about equal size, one after the other.
 
-use super::launch::{overlaps, workgroups};
 use crate::engine::Launch;
+use crate::engine::launch::{overlaps, workgroups};
 
 /// Workgroups `begin..end` of one launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
