@@ -53,23 +53,43 @@ struct Case<'a> {
 
 /// Runs the case in one arena with gaps between the operands; the arena afterwards, or the error.
 fn run(engine: &mut dyn Engine, case: &Case) -> Result<Vec<u32>, EngineError> {
-    let kernel = case.registry.get(case.kernel).unwrap_or_else(|error| panic!("{error}"));
+    let kernel = case
+        .registry
+        .get(case.kernel)
+        .unwrap_or_else(|error| panic!("{error}"));
     let program = engine.load(kernel)?;
-    let stride: u32 = case.operands.iter().map(|words| words.next_multiple_of(64) + 64).sum();
+    let stride: u32 = case
+        .operands
+        .iter()
+        .map(|words| words.next_multiple_of(64) + 64)
+        .sum();
     let total = stride * case.instances;
     let arena = engine.alloc(total, 0x7f80_0001)?;
-    let whole = Span { arena, offset_words: 0, words: total };
+    let whole = Span {
+        arena,
+        offset_words: 0,
+        words: total,
+    };
     engine.write(whole, &words(total as usize, 7, case.wild))?;
     let launches: Vec<Launch> = (0..case.instances)
         .map(|instance| {
             let mut at = instance * stride;
             let mut span = |words: &u32| {
-                let span = Span { arena, offset_words: at, words: *words };
+                let span = Span {
+                    arena,
+                    offset_words: at,
+                    words: *words,
+                };
                 at += words.next_multiple_of(64) + 64;
                 span
             };
             let operands = case.operands.iter().map(&mut span).collect();
-            Launch { program, grid: case.grid, operands, params: (case.params)(instance) }
+            Launch {
+                program,
+                grid: case.grid,
+                operands,
+                params: (case.params)(instance),
+            }
         })
         .collect();
     engine.run(&launches)?;
@@ -78,12 +98,18 @@ fn run(engine: &mut dyn Engine, case: &Case) -> Result<Vec<u32>, EngineError> {
 
 fn compare(gpu: &mut WgpuEngine, case: &Case) {
     let mut cpu = CpuEngine::new(2).expect("an engine");
-    let (want, got) = (run(&mut cpu, case).expect("runs"), run(gpu, case).expect("runs"));
+    let (want, got) = (
+        run(&mut cpu, case).expect("runs"),
+        run(gpu, case).expect("runs"),
+    );
     let differing: Vec<usize> = (0..want.len()).filter(|&at| want[at] != got[at]).collect();
     if let Some(&at) = differing.first() {
         let count = differing.len();
         let (want, got) = (want[at], got[at]);
-        panic!("{}: {count} words differ, first {at}: {want:#010x} {got:#010x}", case.kernel);
+        panic!(
+            "{}: {count} words differ, first {at}: {want:#010x} {got:#010x}",
+            case.kernel
+        );
     }
     let start = words(want.len(), 7, case.wild);
     assert_ne!(want, start, "{} wrote nothing", case.kernel);
@@ -117,6 +143,32 @@ fn matrix_products() {
             compare(&mut gpu, &case);
         }
     }
+}
+
+/// Negative control of every comparison here: one engine runs a kernel that was rewritten as an
+/// optimiser would rewrite it, and the bits differ.
+#[test]
+fn the_comparison_sees_a_rewrite() {
+    let Some(mut gpu) = adapter() else { return };
+    let mutant = ELEMENTWISE.replace("(a + b) - b", "a");
+    assert_ne!(mutant, ELEMENTWISE);
+    let round = include_str!("../shaders/math/round.wgsl");
+    let sources = [("elementwise", mutant.as_str()), ("math/round", round)];
+    let rewritten = Registry::from_sources(&sources).expect("links");
+    let registry = own_kernels();
+    let case = |registry| Case {
+        registry,
+        kernel: "elementwise",
+        grid: [3, 1, 1],
+        operands: &[192, 192, 8 * 192],
+        params: &|_| vec![192, 1.5f32.to_bits(), 0],
+        instances: 1,
+        wild: true,
+    };
+    let mut cpu = CpuEngine::new(1).expect("an engine");
+    let want = run(&mut cpu, &case(&registry)).expect("runs");
+    assert_eq!(want, run(&mut gpu, &case(&registry)).expect("runs"));
+    assert_ne!(want, run(&mut gpu, &case(&rewritten)).expect("runs"));
 }
 
 /// Element by element, on floats of every kind: what a driver likes to rewrite.
@@ -170,7 +222,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 fn own_kernels() -> Registry {
     let round = include_str!("../shaders/math/round.wgsl");
-    let sources = [("elementwise", ELEMENTWISE), ("chain", CHAIN), ("math/round", round)];
+    let sources = [
+        ("elementwise", ELEMENTWISE),
+        ("chain", CHAIN),
+        ("math/round", round),
+    ];
     Registry::from_sources(&sources).expect("links")
 }
 
@@ -220,7 +276,16 @@ fn both_engines_report_the_same_index_out_of_extent() {
         grid: [2, 3, 2],
         operands: &[180 * 5, 5, 180],
         // Instances 6 and 9 have an element more than their output holds.
-        params: &|instance| vec![if instance == 6 || instance == 9 { 181 } else { 180 }, 5],
+        params: &|instance| {
+            vec![
+                if instance == 6 || instance == 9 {
+                    181
+                } else {
+                    180
+                },
+                5,
+            ]
+        },
         instances: 12,
         wild: false,
     };
@@ -239,12 +304,24 @@ fn memory_operations_agree() {
     let mut cpu = CpuEngine::new(1).expect("an engine");
     let script = |engine: &mut dyn Engine| {
         let arena = engine.alloc(100, 5).expect("memory");
-        let span = |offset_words, words| Span { arena, offset_words, words };
-        engine.write(span(3, 4), &[0x7f80_0001, 2, 3, 4]).expect("in range");
+        let span = |offset_words, words| Span {
+            arena,
+            offset_words,
+            words,
+        };
+        engine
+            .write(span(3, 4), &[0x7f80_0001, 2, 3, 4])
+            .expect("in range");
         engine.grow(arena, 300, 9).expect("memory");
-        let copies = [CopyWords { from: span(3, 4), to: span(200, 4) }];
+        let copies = [CopyWords {
+            from: span(3, 4),
+            to: span(200, 4),
+        }];
         engine.copy(&copies).expect("in range");
-        assert!(matches!(engine.read(span(299, 2)), Err(EngineError::BadSpan { .. })));
+        assert!(matches!(
+            engine.read(span(299, 2)),
+            Err(EngineError::BadSpan { .. })
+        ));
         engine.read(span(0, 300)).expect("in range")
     };
     assert_eq!(script(&mut cpu), script(&mut gpu));

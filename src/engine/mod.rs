@@ -79,6 +79,8 @@ pub enum EngineError {
         offset_words: u32,
         words: u32,
     },
+    #[error("the device failed: {reason}")]
+    Device { reason: String },
     #[error("arena of {words} words cannot be had: {reason}")]
     OutOfMemory { words: u64, reason: String },
 }
@@ -87,6 +89,7 @@ pub enum EngineError {
 /// any order, or at once, and the bits do not depend on it.
 pub trait Engine: Send {
     fn identity(&self) -> EngineIdentity;
+    /// Loads a kernel; the same text again is the same program.
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError>;
     /// A new arena, every word of it `poison`.
     fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError>;

@@ -54,7 +54,10 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
     let text = text_with_helpers(kernel, row_words);
     let mut module = naga::front::wgsl::parse_str(&text).map_err(|e| e.emit_to_string(&text))?;
     let info = validate(&module)?;
-    let main = module.entry_points.iter().position(|entry| entry.name == "main");
+    let main = module
+        .entry_points
+        .iter()
+        .position(|entry| entry.name == "main");
     let main = main.ok_or("a kernel without main")?;
     let main_info = info.get_entry_point(main).clone();
     let main = module.entry_points.remove(main).function;
@@ -67,9 +70,15 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
     become_body(&mut module.functions[body], main)?;
     let handles: Vec<Handle<Function>> = module.functions.iter().map(|(h, _)| h).collect();
     for handle in handles {
-        let is_helper = names.iter().any(|(name, known)| *known == handle && is_helper(name));
+        let is_helper = names
+            .iter()
+            .any(|(name, known)| *known == handle && is_helper(name));
         if !is_helper {
-            let info = if handle == body { &main_info } else { &info[handle] };
+            let info = if handle == body {
+                &main_info
+            } else {
+                &info[handle]
+            };
             let mut function = std::mem::take(&mut module.functions[handle]);
             lower_function(&module, &names, info, &mut function)?;
             module.functions[handle] = function;
@@ -79,7 +88,11 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
     canonical::canonicalise_nans(&mut module, &info);
     naga::compact::compact(&mut module, naga::compact::KeepUnused::No);
     let info = validate(&module)?;
-    Ok(Lowered { module, info, row_words })
+    Ok(Lowered {
+        module,
+        info,
+        row_words,
+    })
 }
 
 fn validate(module: &Module) -> Result<ModuleInfo, String> {
@@ -89,9 +102,15 @@ fn validate(module: &Module) -> Result<ModuleInfo, String> {
 }
 
 fn is_helper(name: &str) -> bool {
-    ["bp_load_", "bp_store_", "bp_lane_", "bp_param_", "bp_inside"]
-        .iter()
-        .any(|start| name.starts_with(start))
+    [
+        "bp_load_",
+        "bp_store_",
+        "bp_lane_",
+        "bp_param_",
+        "bp_inside",
+    ]
+    .iter()
+    .any(|start| name.starts_with(start))
 }
 
 /// The kernel's text with the functions that its accesses become, and the new entry point.
@@ -116,7 +135,9 @@ fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
         let at = 3 + 2 * kernel.operands.len() + word;
         let _ = writeln!(
             text,
-            "fn bp_param_{word}() -> {scalar} {{ return bitcast<{scalar}>(bp_table[bp_row + {at}u]); }}"
+            "fn bp_param_{word}() -> {scalar} {{\n\
+                 return bitcast<{scalar}>(bp_table[bp_row + {at}u]);\n\
+             }}"
         );
     }
     text.push_str(&kernel.text);
@@ -132,7 +153,8 @@ fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
              bp_instance = place.z / bp_table[0];\n\
              bp_row = {HEADER_WORDS}u + bp_instance * {row_words}u;\n\
              let group = vec3<u32>(place.xy, place.z % bp_table[0]);\n\
-             let groups = vec3<u32>(bp_table[bp_row], bp_table[bp_row + 1u], bp_table[bp_row + 2u]);\n\
+             let groups =\n\
+                 vec3<u32>(bp_table[bp_row], bp_table[bp_row + 1u], bp_table[bp_row + 2u]);\n\
              bp_body(group * vec3<u32>({x}u, {y}u, {z}u) + local, group, local, index, groups);\n\
          }}"
     );
@@ -142,7 +164,11 @@ fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
 fn operand_helpers(kernel: &Kernel, place: usize, text: &mut String) {
     let name = &kernel.operands[place].name;
     let (scalar, lanes) = element_type(&kernel.module, place as u32);
-    let element = if lanes == 1 { scalar.to_owned() } else { format!("vec{lanes}<{scalar}>") };
+    let element = if lanes == 1 {
+        scalar.to_owned()
+    } else {
+        format!("vec{lanes}<{scalar}>")
+    };
     let at = format!("{name}[bp_table[bp_row + {}u] + index]", 3 + 2 * place);
     let _ = write!(
         text,
@@ -173,24 +199,38 @@ fn scalar_name(inner: &TypeInner) -> &'static str {
 }
 
 fn element_type(module: &Module, binding: u32) -> (&'static str, u32) {
-    let variable = module.global_variables.iter().map(|(_, variable)| variable).find(|variable| {
-        variable.binding.is_some_and(|at| at.group == 0 && at.binding == binding)
-    });
+    let variable = module
+        .global_variables
+        .iter()
+        .map(|(_, variable)| variable)
+        .find(|variable| {
+            variable
+                .binding
+                .is_some_and(|at| at.group == 0 && at.binding == binding)
+        });
     let variable = variable.expect("the signature has shown contiguous bindings");
     let TypeInner::Array { base, .. } = module.types[variable.ty].inner else {
         unreachable!("the signature has shown an array");
     };
     let inner = &module.types[base].inner;
-    let lanes = if let TypeInner::Vector { size, .. } = inner { *size as u32 } else { 1 };
+    let lanes = if let TypeInner::Vector { size, .. } = inner {
+        *size as u32
+    } else {
+        1
+    };
     (scalar_name(inner), lanes)
 }
 
 fn params_types(module: &Module) -> Vec<&'static str> {
-    let uniform = module.global_variables.iter().find(|(_, v)| v.space == AddressSpace::Uniform);
+    let uniform = module
+        .global_variables
+        .iter()
+        .find(|(_, v)| v.space == AddressSpace::Uniform);
     match uniform.map(|(_, variable)| &module.types[variable.ty].inner) {
-        Some(TypeInner::Struct { members, .. }) => {
-            members.iter().map(|member| scalar_name(&module.types[member.ty].inner)).collect()
-        }
+        Some(TypeInner::Struct { members, .. }) => members
+            .iter()
+            .map(|member| scalar_name(&module.types[member.ty].inner))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -207,7 +247,11 @@ fn become_body(body: &mut Function, main: Function) -> Result<(), String> {
     }
     let arguments = std::mem::take(&mut body.arguments);
     let name = body.name.take();
-    *body = Function { arguments, name, ..main };
+    *body = Function {
+        arguments,
+        name,
+        ..main
+    };
     for (_, expression) in body.expressions.iter_mut() {
         if let Expression::FunctionArgument(place) = expression {
             *place = places[*place as usize];
@@ -282,8 +326,10 @@ fn lower_function(
     function: &mut Function,
 ) -> Result<(), String> {
     let old = function.expressions.clone();
-    let targets: Vec<Option<Target>> =
-        old.iter().map(|(handle, _)| target(module, &old, handle)).collect();
+    let targets: Vec<Option<Target>> = old
+        .iter()
+        .map(|(handle, _)| target(module, &old, handle))
+        .collect();
     let mut fixed = BTreeSet::new();
     for found in targets.iter().flatten() {
         let indices = match *found {
@@ -291,10 +337,15 @@ fn lower_function(
             Target::Lane(_, index, lane) => [Some(index), Some(lane)],
             _ => [None, None],
         };
-        fixed.extend(indices.into_iter().flatten().filter_map(|index| match index {
-            Index::Fixed(value) => Some(value),
-            Index::At(_) => None,
-        }));
+        fixed.extend(
+            indices
+                .into_iter()
+                .flatten()
+                .filter_map(|index| match index {
+                    Index::Fixed(value) => Some(value),
+                    Index::At(_) => None,
+                }),
+        );
     }
     let signed = |handle: Handle<Expression>| {
         info[handle].ty.inner_with(&module.types).scalar_kind() == Some(ScalarKind::Sint)
@@ -314,7 +365,10 @@ fn lower_function(
                 let literal = Expression::Literal(Literal::U32(*value));
                 (*value, arena.append(literal, Span::UNDEFINED))
             };
-            fixed.iter().map(literal).collect::<BTreeMap<u32, Handle<Expression>>>()
+            fixed
+                .iter()
+                .map(literal)
+                .collect::<BTreeMap<u32, Handle<Expression>>>()
         },
         |literals, handle, expression, span, arena| {
             let new = rewriter.rewrite(literals, &old, handle, expression, span, arena);
@@ -368,9 +422,13 @@ impl Rewriter<'_> {
         };
         let call = call.map(|(name, indices)| {
             let indices = indices.into_iter();
-            let arguments =
-                indices.map(|index| self.index(literals, index, span, arena)).collect();
-            Call { function: self.names[&name], arguments }
+            let arguments = indices
+                .map(|index| self.index(literals, index, span, arena))
+                .collect();
+            Call {
+                function: self.names[&name],
+                arguments,
+            }
         });
         let is_global = matches!(expression, Expression::GlobalVariable(_));
         let new = arena.append(expression, span);
@@ -379,7 +437,10 @@ impl Rewriter<'_> {
                 self.plan.pointers.insert(new.index(), call);
             }
             None if !is_global => {
-                let nothing = Call { function: self.names["bp_body"], arguments: Vec::new() };
+                let nothing = Call {
+                    function: self.names["bp_body"],
+                    arguments: Vec::new(),
+                };
                 self.plan.pointers.insert(new.index(), nothing);
             }
             None => {}
@@ -402,7 +463,11 @@ impl Rewriter<'_> {
                 if !self.signed[old.index()] {
                     return new;
                 }
-                let cast = Expression::As { expr: new, kind: ScalarKind::Uint, convert: None };
+                let cast = Expression::As {
+                    expr: new,
+                    kind: ScalarKind::Uint,
+                    convert: None,
+                };
                 arena.append(cast, span)
             }
         }
@@ -423,15 +488,20 @@ impl Rewriter<'_> {
             Target::Param(word) => (format!("bp_param_{word}"), None, None),
             Target::Operand(_) | Target::Params => {
                 self.error = Some("params as one value".to_owned());
-                return literals.values().next().copied().unwrap_or_else(|| {
-                    arena.append(Expression::Literal(Literal::U32(0)), span)
-                });
+                return literals
+                    .values()
+                    .next()
+                    .copied()
+                    .unwrap_or_else(|| arena.append(Expression::Literal(Literal::U32(0)), span));
             }
         };
         let function = self.names[&name];
         let arguments = index.map(|index| self.index(literals, index, span, arena));
         let value = arena.append(Expression::CallResult(function), span);
-        let call = Call { function, arguments: arguments.into_iter().collect() };
+        let call = Call {
+            function,
+            arguments: arguments.into_iter().collect(),
+        };
         self.plan.loads.insert(value.index(), call);
         match lane {
             None => value,
@@ -460,7 +530,11 @@ fn split(plan: &Plan, arena: &Arena<Expression>, block: &mut Block) {
                     let mut arguments = call.arguments.clone();
                     arguments.push(*value);
                     let function = call.function;
-                    let store = Statement::Call { function, arguments, result: None };
+                    let store = Statement::Call {
+                        function,
+                        arguments,
+                        result: None,
+                    };
                     block.push(store, span);
                     continue;
                 }
@@ -471,9 +545,13 @@ fn split(plan: &Plan, arena: &Arena<Expression>, block: &mut Block) {
                 split(plan, arena, reject);
             }
             Statement::Switch { cases, .. } => {
-                cases.iter_mut().for_each(|case| split(plan, arena, &mut case.body));
+                cases
+                    .iter_mut()
+                    .for_each(|case| split(plan, arena, &mut case.body));
             }
-            Statement::Loop { body, continuing, .. } => {
+            Statement::Loop {
+                body, continuing, ..
+            } => {
                 split(plan, arena, body);
                 split(plan, arena, continuing);
             }
@@ -498,7 +576,10 @@ fn split_emit(
             continue;
         }
         if start < at {
-            block.push(Statement::Emit(Range::from_index_range(start..at, arena)), span);
+            block.push(
+                Statement::Emit(Range::from_index_range(start..at, arena)),
+                span,
+            );
         }
         start = at + 1;
         if at < all.end
@@ -506,7 +587,14 @@ fn split_emit(
         {
             let result = Range::from_index_range(at..at + 1, arena).next();
             let (function, arguments) = (load.function, load.arguments.clone());
-            block.push(Statement::Call { function, arguments, result }, span);
+            block.push(
+                Statement::Call {
+                    function,
+                    arguments,
+                    result,
+                },
+                span,
+            );
         }
     }
 }

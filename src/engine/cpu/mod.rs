@@ -2,8 +2,9 @@
 //!
 //! Its bits depend on no machine, worker count or timing: every float operation is one IEEE 754
 //! operation in the order of the source, NaNs are made canonical by the shared pass, and a launch
-//! whose workgroups could see each other's writes through overlapping operands is run by one
-//! thread. (Two workgroups that write one word of one operand are the kernel's own race.)
+//! whose workgroups could see each other's writes, through an operand that is read and written or
+//! through operands that overlap, is run by one thread. (Two workgroups that write one word of an
+//! operand are the kernel's own race.)
 
 mod jit;
 mod native;
@@ -18,7 +19,7 @@ use super::{ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, Pro
 use crate::kernel::Kernel;
 use jit::{Fault, OperandSlot, Work};
 use native::{Compiled, NativeCode};
-use schedule::Slice;
+use schedule::{Cost, Slice};
 
 /// Runs kernels on the processor.
 pub struct CpuEngine {
@@ -32,6 +33,7 @@ pub struct CpuEngine {
 }
 
 struct Program {
+    hash: [u8; 32],
     signature: Signature,
     compiled: Compiled,
 }
@@ -186,6 +188,13 @@ impl Engine for CpuEngine {
     }
 
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError> {
+        if let Some(known) = self
+            .programs
+            .iter()
+            .position(|known| known.hash == kernel.hash)
+        {
+            return Ok(ProgramId(known as u32));
+        }
         let compiled = self
             .code
             .compile(kernel)
@@ -195,6 +204,7 @@ impl Engine for CpuEngine {
             })?;
         let signature = Signature::of(kernel);
         self.programs.push(Program {
+            hash: kernel.hash,
             signature,
             compiled,
         });
@@ -250,8 +260,19 @@ impl Engine for CpuEngine {
             .collect();
         let programs = &self.programs[..];
         let pieces = schedule::cut(launches, self.workers, |launch| {
-            let size = programs[launch.program.0 as usize].signature.workgroup;
-            size.iter().map(|&axis| u64::from(axis)).product()
+            let signature = &programs[launch.program.0 as usize].signature;
+            let in_place = signature
+                .operands
+                .iter()
+                .any(|operand| operand.reads && operand.writes);
+            Cost {
+                invocations: signature
+                    .workgroup
+                    .iter()
+                    .map(|&size| u64::from(size))
+                    .product(),
+                whole: in_place || launch::overlaps(launch),
+            }
         });
         let run = |piece: &Vec<Slice>| run_piece(programs, launches, &arenas, piece);
         // Pieces are in launch order, so the first error is that of the least launch, whichever

@@ -29,8 +29,10 @@ pub(super) fn open() -> Result<Device, NoAdapter> {
         .map_err(|error| none(error.to_string()))?;
     let info = adapter.get_info();
     let vulkan = info.backend == wgpu::Backend::Vulkan;
-    let passthrough =
-        vulkan && adapter.features().contains(wgpu::Features::PASSTHROUGH_SHADERS);
+    let passthrough = vulkan
+        && adapter
+            .features()
+            .contains(wgpu::Features::PASSTHROUGH_SHADERS);
     let mut features = wgpu::Features::empty();
     features.set(wgpu::Features::PASSTHROUGH_SHADERS, passthrough);
     let limits = adapter.limits();
@@ -46,11 +48,20 @@ pub(super) fn open() -> Result<Device, NoAdapter> {
         name: "wgpu".to_owned(),
         adapter: format!("{} ({:?})", info.name, info.backend),
         versions: vec![
-            ("driver".to_owned(), format!("{} {}", info.driver, info.driver_info)),
+            (
+                "driver".to_owned(),
+                format!("{} {}", info.driver, info.driver_info),
+            ),
             ("wgpu".to_owned(), "30.0.2".to_owned()),
             ("naga".to_owned(), "30.0.2".to_owned()),
         ],
         strict: passthrough,
     };
-    Ok(Device { device, queue, limits, passthrough, identity })
+    Ok(Device {
+        device,
+        queue,
+        limits,
+        passthrough,
+        identity,
+    })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{WgpuEngine, buffers};
-use crate::engine::{ArenaId, Launch, ProgramId};
+use crate::engine::{ArenaId, EngineError, Launch, ProgramId};
 use crate::kernel::HEADER_WORDS;
 
 /// What the flag of a batch holds when every access was inside.
@@ -26,13 +26,18 @@ impl Batch {
                 continue;
             }
             let arenas = launch.operands.iter().map(|span| span.arena).collect();
-            groups.entry((launch.program, launch.grid, arenas)).or_default().push(place);
+            groups
+                .entry((launch.program, launch.grid, arenas))
+                .or_default()
+                .push(place);
         }
         let mut batches = Vec::new();
         for ((_, grid, _), places) in groups {
             let instances = (most_workgroups / grid[2]).clamp(1, MAX_INSTANCES);
             let parts = places.chunks(instances as usize);
-            batches.extend(parts.map(|part| Batch { launches: part.to_vec() }));
+            batches.extend(parts.map(|part| Batch {
+                launches: part.to_vec(),
+            }));
         }
         batches
     }
@@ -59,7 +64,11 @@ impl Batch {
 }
 
 /// Runs the batches and gives the flag of each.
-pub(super) fn dispatch(engine: &WgpuEngine, launches: &[Launch], batches: &[Batch]) -> Vec<u32> {
+pub(super) fn dispatch(
+    engine: &WgpuEngine,
+    launches: &[Launch],
+    batches: &[Batch],
+) -> Result<Vec<u32>, EngineError> {
     let device = &engine.device;
     let mut flags = Vec::new();
     for batch in batches {
@@ -70,7 +79,10 @@ pub(super) fn dispatch(engine: &WgpuEngine, launches: &[Launch], batches: &[Batc
         buffers::write(device, &flag, 0, &[NO_FAULT]);
         let first = &launches[batch.launches[0]];
         let program = &engine.programs[first.program.0 as usize];
-        let arenas = first.operands.iter().map(|span| &engine.arenas[span.arena.0 as usize].buffer);
+        let arenas = first
+            .operands
+            .iter()
+            .map(|span| &engine.arenas[span.arena.0 as usize].buffer);
         let entries: Vec<wgpu::BindGroupEntry> = arenas
             .chain([&table_buffer, &flag])
             .enumerate()
@@ -94,5 +106,8 @@ pub(super) fn dispatch(engine: &WgpuEngine, launches: &[Launch], batches: &[Batc
         device.queue.submit([encoder.finish()]);
         flags.push(flag);
     }
-    flags.iter().map(|flag| buffers::read(device, flag, 0, 1)[0]).collect()
+    flags
+        .iter()
+        .map(|flag| Ok(buffers::read(device, flag, 0, 1)?[0]))
+        .collect()
 }

@@ -44,10 +44,15 @@ pub(super) fn arena(device: &Device, words: u32) -> Result<wgpu::Buffer, EngineE
         let reason = format!("the adapter binds {most} words at most");
         return Err(EngineError::OutOfMemory { words, reason });
     }
-    let scope = device.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+    let scope = device
+        .device
+        .push_error_scope(wgpu::ErrorFilter::OutOfMemory);
     let buffer = storage(device, words);
     match pollster::block_on(scope.pop()) {
-        Some(error) => Err(EngineError::OutOfMemory { words, reason: error.to_string() }),
+        Some(error) => Err(EngineError::OutOfMemory {
+            words,
+            reason: error.to_string(),
+        }),
         None => Ok(buffer),
     }
 }
@@ -55,7 +60,9 @@ pub(super) fn arena(device: &Device, words: u32) -> Result<wgpu::Buffer, EngineE
 pub(super) fn write(device: &Device, buffer: &wgpu::Buffer, at: u32, words: &[u32]) {
     for (place, piece) in words.chunks(PIECE as usize).enumerate() {
         let offset = (u64::from(at) + place as u64 * u64::from(PIECE)) * WORD;
-        device.queue.write_buffer(buffer, offset, bytemuck::cast_slice(piece));
+        device
+            .queue
+            .write_buffer(buffer, offset, bytemuck::cast_slice(piece));
     }
 }
 
@@ -80,25 +87,40 @@ pub(super) fn copy(device: &Device, copies: &[(&wgpu::Buffer, u32, &wgpu::Buffer
 }
 
 /// Waits for everything submitted and reads words back.
-pub(super) fn read(device: &Device, buffer: &wgpu::Buffer, at: u32, words: u32) -> Vec<u32> {
+///
+/// # Errors
+/// A device that was lost.
+pub(super) fn read(
+    device: &Device,
+    buffer: &wgpu::Buffer,
+    at: u32,
+    words: u32,
+) -> Result<Vec<u32>, EngineError> {
     if words == 0 {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let size = u64::from(words) * WORD;
     let staging = device.device.create_buffer(&wgpu::BufferDescriptor {
         label: Some("staging"),
-        size,
+        size: u64::from(words) * WORD,
         usage: wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ,
         mapped_at_creation: false,
     });
     copy(device, &[(buffer, at, &staging, 0, words)]);
     let (sent, mapped) = std::sync::mpsc::channel();
     staging.map_async(wgpu::MapMode::Read, .., move |result| {
-        // The receiver lives until it has got this.
+        // Nobody listens any more if the wait below has failed.
         let _ = sent.send(result);
     });
-    device.device.poll(wgpu::PollType::wait_indefinitely()).expect("the device finishes");
-    mapped.recv().expect("poll has run the callback").expect("a staging buffer can be mapped");
-    let view = staging.get_mapped_range(..).expect("it is mapped");
-    bytemuck::pod_collect_to_vec(&view)
+    let failed = |reason: String| EngineError::Device { reason };
+    let wait = wgpu::PollType::wait_indefinitely();
+    device
+        .device
+        .poll(wait)
+        .map_err(|error| failed(error.to_string()))?;
+    let mapped = mapped.recv().map_err(|error| failed(error.to_string()))?;
+    mapped.map_err(|error| failed(error.to_string()))?;
+    let view = staging
+        .get_mapped_range(..)
+        .map_err(|error| failed(error.to_string()))?;
+    Ok(bytemuck::pod_collect_to_vec(&view))
 }

@@ -27,6 +27,7 @@ pub struct WgpuEngine {
 }
 
 struct Program {
+    hash: [u8; 32],
     signature: Signature,
     row_words: u32,
     pipeline: wgpu::ComputePipeline,
@@ -42,16 +43,31 @@ impl WgpuEngine {
     /// # Errors
     /// No adapter, with the reason: the caller shows it and skips, or fails.
     pub fn new() -> Result<WgpuEngine, NoAdapter> {
-        Ok(WgpuEngine { device: adapter::open()?, programs: Vec::new(), arenas: Vec::new() })
+        Ok(WgpuEngine {
+            device: adapter::open()?,
+            programs: Vec::new(),
+            arenas: Vec::new(),
+        })
     }
 
     fn check(&self, place: usize, launch: &Launch) -> Result<(), EngineError> {
-        let program = self.programs.get(launch.program.0 as usize).ok_or_else(|| {
-            let reason = format!("no program {} in this engine", launch.program.0);
-            EngineError::BadLaunch { kernel: "(unknown)".to_owned(), reason, launch: place }
-        })?;
+        let program = self
+            .programs
+            .get(launch.program.0 as usize)
+            .ok_or_else(|| {
+                let reason = format!("no program {} in this engine", launch.program.0);
+                EngineError::BadLaunch {
+                    kernel: "(unknown)".to_owned(),
+                    reason,
+                    launch: place,
+                }
+            })?;
         let signature = &program.signature;
-        let words = |arena: u32| self.arenas.get(arena as usize).map(|arena| arena.words as usize);
+        let words = |arena: u32| {
+            self.arenas
+                .get(arena as usize)
+                .map(|arena| arena.words as usize)
+        };
         launch::check(signature, launch, place, words)?;
         let bad = |reason: String| EngineError::BadLaunch {
             kernel: signature.name.clone(),
@@ -61,12 +77,16 @@ impl WgpuEngine {
         for (span, operand) in launch.operands.iter().zip(&signature.operands) {
             if span.offset_words % operand.element_words != 0 {
                 let (name, words) = (&operand.name, operand.element_words);
-                return Err(bad(format!("operand `{name}` does not begin at {words} words")));
+                return Err(bad(format!(
+                    "operand `{name}` does not begin at {words} words"
+                )));
             }
         }
         let most = self.device.limits.max_compute_workgroups_per_dimension;
         match launch.grid.iter().find(|size| **size > most) {
-            Some(size) => Err(bad(format!("{size} workgroups along an axis, {most} at most"))),
+            Some(size) => Err(bad(format!(
+                "{size} workgroups along an axis, {most} at most"
+            ))),
             None => Ok(()),
         }
     }
@@ -87,7 +107,10 @@ impl WgpuEngine {
         let device = &self.device.device;
         if !self.device.passthrough {
             let source = wgpu::ShaderSource::Naga(std::borrow::Cow::Owned(lowered.module));
-            let description = wgpu::ShaderModuleDescriptor { label: None, source };
+            let description = wgpu::ShaderModuleDescriptor {
+                label: None,
+                source,
+            };
             return Ok(device.create_shader_module(description));
         }
         let words = spirv::write(&lowered, true)?;
@@ -112,13 +135,16 @@ impl WgpuEngine {
         let bindings = kernel.operands.len() as u32 + 2;
         let most = self.device.limits.max_storage_buffers_per_shader_stage;
         if bindings > most {
-            return Err(format!("{bindings} buffers, the adapter binds {most} at most"));
+            return Err(format!(
+                "{bindings} buffers, the adapter binds {most} at most"
+            ));
         }
         let lowered = lower(kernel)?;
         let row_words = lowered.row_words;
         let module = self.shader(lowered)?;
         let device = &self.device.device;
-        let entries: Vec<wgpu::BindGroupLayoutEntry> = (0..bindings).map(buffers::binding).collect();
+        let entries: Vec<wgpu::BindGroupLayoutEntry> =
+            (0..bindings).map(buffers::binding).collect();
         let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
             label: Some(&kernel.name),
             entries: &entries,
@@ -140,7 +166,13 @@ impl WgpuEngine {
         if let Some(error) = pollster::block_on(scope.pop()) {
             return Err(error.to_string());
         }
-        Ok(Program { signature: Signature::of(kernel), row_words, pipeline, layout })
+        Ok(Program {
+            hash: kernel.hash,
+            signature: Signature::of(kernel),
+            row_words,
+            pipeline,
+            layout,
+        })
     }
 }
 
@@ -150,10 +182,19 @@ impl Engine for WgpuEngine {
     }
 
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError> {
-        let program = self.program(kernel).map_err(|reason| EngineError::Unsupported {
-            kernel: kernel.name.clone(),
-            reason,
-        })?;
+        if let Some(known) = self
+            .programs
+            .iter()
+            .position(|known| known.hash == kernel.hash)
+        {
+            return Ok(ProgramId(known as u32));
+        }
+        let program = self
+            .program(kernel)
+            .map_err(|reason| EngineError::Unsupported {
+                kernel: kernel.name.clone(),
+                reason,
+            })?;
         self.programs.push(program);
         Ok(ProgramId(self.programs.len() as u32 - 1))
     }
@@ -166,7 +207,11 @@ impl Engine for WgpuEngine {
     }
 
     fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError> {
-        let old = self.arena(Span { arena, offset_words: 0, words: 0 })?;
+        let old = self.arena(Span {
+            arena,
+            offset_words: 0,
+            words: 0,
+        })?;
         if words <= old.words {
             return Ok(());
         }
@@ -183,14 +228,16 @@ impl Engine for WgpuEngine {
         }
         let most = self.device.limits.max_compute_workgroups_per_dimension;
         let batches = Batch::gather(launches, most);
-        let flags = batch::dispatch(self, launches, &batches);
+        let flags = batch::dispatch(self, launches, &batches)?;
         let mut faults: Vec<(usize, u32)> = Vec::new();
         for (batch, flag) in batches.iter().zip(flags) {
             if flag != batch::NO_FAULT {
                 faults.push((batch.launches[flag as usize / 16], flag % 16));
             }
         }
-        let Some((place, operand)) = faults.into_iter().min() else { return Ok(()) };
+        let Some((place, operand)) = faults.into_iter().min() else {
+            return Ok(());
+        };
         let launch = &launches[place];
         let signature = &self.programs[launch.program.0 as usize].signature;
         let words = launch.operands[operand as usize].words;
@@ -207,8 +254,16 @@ impl Engine for WgpuEngine {
         for copy in copies {
             let (from, to) = (self.arena(copy.from)?, self.arena(copy.to)?);
             if copy.from.words != copy.to.words {
-                let Span { arena, offset_words, words } = copy.to;
-                return Err(EngineError::BadSpan { arena: arena.0, offset_words, words });
+                let Span {
+                    arena,
+                    offset_words,
+                    words,
+                } = copy.to;
+                return Err(EngineError::BadSpan {
+                    arena: arena.0,
+                    offset_words,
+                    words,
+                });
             }
             let (source, target) = (copy.from.offset_words, copy.to.offset_words);
             let words = copy.from.words;
@@ -218,7 +273,10 @@ impl Engine for WgpuEngine {
                 buffers::copy(&self.device, &[(&from.buffer, source, &between, 0, words)]);
                 buffers::copy(&self.device, &[(&between, 0, &to.buffer, target, words)]);
             } else {
-                buffers::copy(&self.device, &[(&from.buffer, source, &to.buffer, target, words)]);
+                buffers::copy(
+                    &self.device,
+                    &[(&from.buffer, source, &to.buffer, target, words)],
+                );
             }
         }
         Ok(())
@@ -226,14 +284,22 @@ impl Engine for WgpuEngine {
 
     fn read(&self, span: Span) -> Result<Vec<u32>, EngineError> {
         let arena = self.arena(span)?;
-        Ok(buffers::read(&self.device, &arena.buffer, span.offset_words, span.words))
+        buffers::read(&self.device, &arena.buffer, span.offset_words, span.words)
     }
 
     fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError> {
         let arena = self.arena(span)?;
         if words.len() != span.words as usize {
-            let Span { arena, offset_words, words } = span;
-            return Err(EngineError::BadSpan { arena: arena.0, offset_words, words });
+            let Span {
+                arena,
+                offset_words,
+                words,
+            } = span;
+            return Err(EngineError::BadSpan {
+                arena: arena.0,
+                offset_words,
+                words,
+            });
         }
         buffers::write(&self.device, &arena.buffer, span.offset_words, words);
         Ok(())

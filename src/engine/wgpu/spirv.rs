@@ -73,8 +73,9 @@ fn strict(words: &[u32], float_controls: bool) -> Vec<u32> {
         .expect("naga wrote an entry point");
     let mut added: Vec<(usize, Vec<u32>)> = Vec::new();
     if float_controls {
-        let capabilities =
-            FLOAT_CONTROLS.iter().flat_map(|(_, capability)| [2 << 16 | OP_CAPABILITY, *capability]);
+        let capabilities = FLOAT_CONTROLS
+            .iter()
+            .flat_map(|(_, capability)| [2 << 16 | OP_CAPABILITY, *capability]);
         let mut extension = capabilities.collect::<Vec<u32>>();
         extension.extend(string_instruction(OP_EXTENSION, "SPV_KHR_float_controls"));
         added.push((first(&|opcode| opcode != OP_CAPABILITY), extension));
@@ -85,7 +86,13 @@ fn strict(words: &[u32], float_controls: bool) -> Vec<u32> {
     }
     let decorations = instructions(words)
         .filter(|(opcode, _)| FLOAT_OPS.contains(opcode) || *opcode == OP_EXT_INST)
-        .flat_map(|(_, place)| [3 << 16 | OP_DECORATE, words[place.start + 2], NO_CONTRACTION]);
+        .flat_map(|(_, place)| {
+            [
+                3 << 16 | OP_DECORATE,
+                words[place.start + 2],
+                NO_CONTRACTION,
+            ]
+        });
     let annotations = first(&|opcode| {
         [OP_DECORATE, OP_MEMBER_DECORATE].contains(&opcode) || TYPES.contains(&opcode)
     });
@@ -93,7 +100,10 @@ fn strict(words: &[u32], float_controls: bool) -> Vec<u32> {
     let mut result = Vec::with_capacity(words.len() + 64);
     let mut copied = 0;
     for (place, new) in added {
-        assert!(copied <= place, "sections are in the order of the specification");
+        assert!(
+            copied <= place,
+            "sections are in the order of the specification"
+        );
         result.extend_from_slice(&words[copied..place]);
         result.extend(new);
         copied = place;
@@ -106,7 +116,9 @@ fn strict(words: &[u32], float_controls: bool) -> Vec<u32> {
 fn string_instruction(opcode: u32, text: &str) -> Vec<u32> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
-    let words = bytes.chunks(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let words = bytes
+        .chunks(4)
+        .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let mut instruction = vec![((bytes.len() as u32 / 4 + 1) << 16) | opcode];
     instruction.extend(words);
     instruction
