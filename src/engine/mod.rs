@@ -2,6 +2,9 @@
 //! instances, never ranks.
 
 pub mod cpu;
+mod launch;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;
 
 use crate::kernel::Kernel;
 use crate::numerics::Digest;
@@ -77,6 +80,8 @@ pub enum EngineError {
         offset_words: u32,
         words: u32,
     },
+    #[error("the device failed: {reason}")]
+    Device { reason: String },
     #[error("arena of {words} words cannot be had: {reason}")]
     OutOfMemory { words: u64, reason: String },
 }
@@ -97,7 +102,7 @@ impl EngineError {
 /// any order, or at once, and the bits do not depend on it.
 pub trait Engine: Send {
     fn identity(&self) -> EngineIdentity;
-    /// Loading a kernel again gives the same program.
+    /// Loads a kernel; the same text again is the same program.
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError>;
     /// A new arena, every word of it `poison`.
     fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError>;

@@ -3,6 +3,7 @@
 mod features;
 mod matmul;
 mod memory;
+mod random;
 mod rounding;
 
 use super::CpuEngine;

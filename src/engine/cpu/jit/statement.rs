@@ -66,8 +66,8 @@ impl<'a> Translator<'a, '_> {
                 return Ok(Flow::Ends);
             }
             Statement::Continue => {
-                let loops = frame.targets.iter_mut().rev();
-                let target = loops.filter(|target| target.again.is_some()).next();
+                let mut targets = frame.targets.iter_mut().rev();
+                let target = targets.find(|target| target.again.is_some());
                 let target = target.ok_or("continue outside a loop")?;
                 target.again_used = true;
                 let again = target.again.expect("a loop");
