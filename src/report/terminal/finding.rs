@@ -3,8 +3,8 @@
 
 use super::{Page, style};
 use crate::prove::outcome::{
-    FirstDivergence, Hazard, OracleResult, OracleVerdict, Outcome, Remedy, VacuityFinding,
-    VacuityReason, VisibleEffect, Witness,
+    FirstDivergence, Hazard, MutantScore, OracleResult, OracleVerdict, Outcome, Remedy,
+    VacuityFinding, VacuityReason, VisibleEffect, Witness,
 };
 use crate::report::junit::vacuity_line;
 use crate::report::names::{counted, grouped, ranks, slug};
@@ -23,6 +23,7 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
     remedies(page, &outcome.remedies);
     hazards(page, &outcome.hazards);
     vacuity(page, &outcome.vacuity);
+    missed_mutants(page, &outcome.mutants);
 }
 
 fn failed_oracles(page: &mut Page, results: &[OracleResult]) {
@@ -185,6 +186,20 @@ fn hazards(page: &mut Page, hazards: &[Hazard]) {
     let rest = hazards.len().saturating_sub(HAZARDS_SHOWN);
     if rest > 0 {
         page.line(style::dim(&format!("  and {} more", grouped(rest as u64))));
+    }
+}
+
+/// A check that overlooks a planted fault proves nothing: the verdict is vacuous for it.
+fn missed_mutants(page: &mut Page, score: &MutantScore) {
+    if score.missed.is_empty() {
+        return;
+    }
+    page.heading("planted faults that this check did not catch");
+    for missed in &score.missed {
+        page.sentence(
+            2,
+            &format!("{} at {}: {}", missed.kind, missed.site, missed.reason),
+        );
     }
 }
 
