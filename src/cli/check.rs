@@ -78,7 +78,8 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
     if !args.run.quiet {
         warn(&loaded.warnings);
     }
-    let scenario = loaded.scenario;
+    let mut scenario = loaded.scenario;
+    scenario.accept_input |= args.accept.is_some();
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, args.run.settings(), &bars);
     match prover::check(scenario.clone(), args.run.settings(), &bars) {

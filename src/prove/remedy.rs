@@ -35,7 +35,7 @@ pub fn tried(
         let mut scenario = session.scenario.clone();
         (switch.apply)(&mut scenario);
         // A recipe that the layout or the optimizer refuses is no advice.
-        let Ok(mut changed) = Session::new(scenario, options.workers, options.seed) else {
+        let Ok(mut changed) = Session::new(scenario, options.workers) else {
             continue;
         };
         let mut sweep = Sweep::new(changed.sweep_options());
@@ -146,5 +146,8 @@ fn fp32_accumulation(scenario: &mut Scenario) {
 }
 
 fn set(scenario: &mut Scenario, name: &str, value: &str) {
-    scenario.recipe.env.insert(name.to_string(), value.to_string());
+    scenario
+        .recipe
+        .env
+        .insert(name.to_string(), value.to_string());
 }

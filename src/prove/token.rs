@@ -18,7 +18,65 @@
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
 //! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements.
 
+use crate::prove::session::Session;
+use crate::prove::sweep::{Finding, Variable};
+use crate::prove::witness;
 use crate::world::{NodeId, Owner};
+
+/// Stands in place of a variable for a restart of the RES oracle; the value is its list's place.
+pub const RESTART: u8 = 0xfe;
+
+/// Stands in place of a value: the order that the sweep itself finds at the node.
+pub const AS_FOUND: u32 = u32::MAX;
+
+/// The token of a sensitive fold.
+pub fn of_finding(session: &Session, finding: &Finding) -> Token {
+    let value = match &finding.variable {
+        Variable::Placement { value } => *value,
+        Variable::Arrival {
+            swap: Some(place), ..
+        } => *place,
+        Variable::Arrival { swap: None, .. } => AS_FOUND,
+    };
+    Token {
+        variable: witness::variable_place(session, finding),
+        value,
+        node: finding.node,
+        element: finding.element,
+        ..blank(session)
+    }
+}
+
+/// The token of a restart that does not come back to the straight run.
+pub fn of_restart(session: &Session, list: u32, cut: u32) -> Token {
+    let node = NodeId {
+        step: cut,
+        owner: Owner::Rank(0),
+        ordinal: 0,
+    };
+    Token {
+        variable: RESTART,
+        value: list,
+        node,
+        ..blank(session)
+    }
+}
+
+fn blank(session: &Session) -> Token {
+    let (scenario, build) = (session.scenario.content_hash(), session.build_hash());
+    Token {
+        scenario: std::array::from_fn(|place| scenario[place]),
+        build: std::array::from_fn(|place| build[place]),
+        variable: 0,
+        value: 0,
+        node: NodeId {
+            step: 0,
+            owner: Owner::Rank(0),
+            ordinal: 0,
+        },
+        element: 0,
+    }
+}
 
 /// A difference, named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

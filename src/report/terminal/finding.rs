@@ -151,9 +151,8 @@ fn hazards(page: &mut Page, hazards: &[Hazard]) {
             hazard.buffer, hazard.rank
         ));
         page.sentence(4, &hazard.first.to_string());
-        if let Some(second) = &hazard.second {
-            page.sentence(4, &second.to_string());
-        }
+        page.sentence(4, &hazard.second.to_string());
+        page.sentence(4, &hazard.missing_edge);
     }
     let rest = hazards.len().saturating_sub(HAZARDS_SHOWN);
     if rest > 0 {

@@ -57,16 +57,14 @@ impl FoldFault {
                 *order = FoldOrder::Plan(Arc::new(narrowed(job, order, *dtype)));
             }
             (FoldFault::StaleDestination { destination }, FoldJob::Slots(job)) => {
-                let (range, span) = &mut job.outs[*destination as usize];
-                range.end = range.start;
-                span.words = 0;
+                // Still listed, so that what it holds is digested; no element reaches it.
+                job.outs[*destination as usize].0 = 0..0;
             }
             (FoldFault::SkipLastElement, FoldJob::Slots(job)) => {
                 let end = job.plan.element_count;
-                for (range, span) in &mut job.outs {
-                    if range.end == end {
+                for (range, _) in &mut job.outs {
+                    if range.end == end && !range.is_empty() {
                         range.end -= 1;
-                        span.words -= 1;
                     }
                 }
             }
