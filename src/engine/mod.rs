@@ -7,6 +7,7 @@ mod launch;
 pub mod wgpu;
 
 use crate::kernel::Kernel;
+use crate::numerics::Digest;
 
 /// A program loaded into an engine. Valid for the engine that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,18 +86,40 @@ pub enum EngineError {
     OutOfMemory { words: u64, reason: String },
 }
 
+impl EngineError {
+    /// Which launch of a `run` failed, where one did.
+    pub fn launch(&self) -> Option<usize> {
+        match self {
+            EngineError::OutOfExtent { launch, .. } | EngineError::BadLaunch { launch, .. } => {
+                Some(*launch)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Runs kernels. All launches of one `run` are independent of each other: an engine may run them in
 /// any order, or at once, and the bits do not depend on it.
 pub trait Engine: Send {
     fn identity(&self) -> EngineIdentity;
-    /// Loads a kernel; the same text again is the same program.
+    /// Loading a kernel again gives the same program.
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError>;
     /// A new arena, every word of it `poison`.
     fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError>;
-    /// Grows an arena; old words keep their values, new ones are `poison`.
+    /// Makes an arena at least `words` long; old words keep their values, new ones are `poison`.
     fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError>;
+    /// Gives an arena's memory back. The id is not used again.
+    fn release(&mut self, arena: ArenaId) -> Result<(), EngineError>;
     fn run(&mut self, launches: &[Launch]) -> Result<(), EngineError>;
     fn copy(&mut self, copies: &[CopyWords]) -> Result<(), EngineError>;
     fn read(&self, span: Span) -> Result<Vec<u32>, EngineError>;
     fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError>;
+
+    /// Digests of the words of each span.
+    fn digests(&self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
+        spans
+            .iter()
+            .map(|span| Ok(Digest::of_words(&self.read(*span)?)))
+            .collect()
+    }
 }

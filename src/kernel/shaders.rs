@@ -2,10 +2,121 @@
 
 /// `(name, WGSL)`, ascending by name. A test compares the list with the folder.
 pub(super) const SHADERS: &[(&str, &str)] = &[
+    ("adamw", include_str!("../../shaders/adamw.wgsl")),
+    ("advance", include_str!("../../shaders/advance.wgsl")),
+    (
+        "attention_backward_key",
+        include_str!("../../shaders/attention_backward_key.wgsl"),
+    ),
+    (
+        "attention_backward_query",
+        include_str!("../../shaders/attention_backward_query.wgsl"),
+    ),
+    (
+        "attention_forward",
+        include_str!("../../shaders/attention_forward.wgsl"),
+    ),
+    (
+        "attention_scores",
+        include_str!("../../shaders/attention_scores.wgsl"),
+    ),
+    (
+        "clip_coefficient",
+        include_str!("../../shaders/clip_coefficient.wgsl"),
+    ),
+    (
+        "cross_entropy_backward",
+        include_str!("../../shaders/cross_entropy_backward.wgsl"),
+    ),
+    (
+        "cross_entropy_loss",
+        include_str!("../../shaders/cross_entropy_loss.wgsl"),
+    ),
+    (
+        "cross_entropy_max",
+        include_str!("../../shaders/cross_entropy_max.wgsl"),
+    ),
+    (
+        "cross_entropy_sums",
+        include_str!("../../shaders/cross_entropy_sums.wgsl"),
+    ),
+    ("dropout", include_str!("../../shaders/dropout.wgsl")),
+    (
+        "embedding_forward",
+        include_str!("../../shaders/embedding_forward.wgsl"),
+    ),
+    ("fill", include_str!("../../shaders/fill.wgsl")),
+    ("fold", include_str!("../../shaders/fold.wgsl")),
+    (
+        "fold_segments",
+        include_str!("../../shaders/fold_segments.wgsl"),
+    ),
+    (
+        "grad_squares",
+        include_str!("../../shaders/grad_squares.wgsl"),
+    ),
+    (
+        "math/combine",
+        include_str!("../../shaders/math/combine.wgsl"),
+    ),
+    ("math/exp", include_str!("../../shaders/math/exp.wgsl")),
+    ("math/log", include_str!("../../shaders/math/log.wgsl")),
+    (
+        "math/philox",
+        include_str!("../../shaders/math/philox.wgsl"),
+    ),
+    (
+        "math/product",
+        include_str!("../../shaders/math/product.wgsl"),
+    ),
     ("math/round", include_str!("../../shaders/math/round.wgsl")),
+    ("math/rsqrt", include_str!("../../shaders/math/rsqrt.wgsl")),
+    (
+        "math/sincos",
+        include_str!("../../shaders/math/sincos.wgsl"),
+    ),
+    ("math/tanh", include_str!("../../shaders/math/tanh.wgsl")),
     ("matmul_nn", include_str!("../../shaders/matmul_nn.wgsl")),
     ("matmul_nt", include_str!("../../shaders/matmul_nt.wgsl")),
     ("matmul_tn", include_str!("../../shaders/matmul_tn.wgsl")),
+    (
+        "matmul_wgrad",
+        include_str!("../../shaders/matmul_wgrad.wgsl"),
+    ),
+    (
+        "optimizer_advance",
+        include_str!("../../shaders/optimizer_advance.wgsl"),
+    ),
+    (
+        "residual_add",
+        include_str!("../../shaders/residual_add.wgsl"),
+    ),
+    (
+        "residual_rmsnorm",
+        include_str!("../../shaders/residual_rmsnorm.wgsl"),
+    ),
+    (
+        "rmsnorm_backward",
+        include_str!("../../shaders/rmsnorm_backward.wgsl"),
+    ),
+    (
+        "rmsnorm_forward",
+        include_str!("../../shaders/rmsnorm_forward.wgsl"),
+    ),
+    ("rng_take", include_str!("../../shaders/rng_take.wgsl")),
+    (
+        "rope_forward",
+        include_str!("../../shaders/rope_forward.wgsl"),
+    ),
+    ("scale", include_str!("../../shaders/scale.wgsl")),
+    (
+        "swiglu_backward",
+        include_str!("../../shaders/swiglu_backward.wgsl"),
+    ),
+    (
+        "swiglu_forward",
+        include_str!("../../shaders/swiglu_forward.wgsl"),
+    ),
 ];
 
 #[cfg(test)]

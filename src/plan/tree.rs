@@ -78,7 +78,10 @@ impl Arithmetic {
 
     /// A maximum in total order.
     pub const fn max(dtype: Dtype) -> Self {
-        Arithmetic { combine: Combine::Max, ..Arithmetic::sum(dtype, dtype, dtype) }
+        Arithmetic {
+            combine: Combine::Max,
+            ..Arithmetic::sum(dtype, dtype, dtype)
+        }
     }
 }
 

@@ -1,9 +1,25 @@
 //! The virtual cluster: ranks as threads, one coordinator, streams, memory, folds, orders.
 
+pub mod command;
+pub mod error;
+pub mod exec;
+pub mod fold;
+pub mod memory;
+pub mod observer;
+pub mod order;
 pub mod rank;
 pub mod site;
 
+pub use error::WorldError;
+pub use exec::{
+    Drift, NodeRecord, PlantedFault, Program, RANKS_MAX, RunOptions, RunRecord, State, StateTensor,
+    World,
+};
+pub use memory::{Access, Hazard, HazardKind};
+pub use observer::{Observer, Unobserved};
+pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, Schedule};
 pub use rank::{
-    Component, EventId, GroupId, Handle, LocalOrder, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
+    Communicator, Component, EventId, GroupId, Handle, LocalOrder, MemoryOptions, Rank, RankError,
+    Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Phase, Site};

@@ -17,6 +17,7 @@ use rayon::prelude::*;
 use super::launch::{self, Signature};
 use super::{ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span};
 use crate::kernel::Kernel;
+use crate::numerics::Digest;
 use jit::{Fault, OperandSlot, Work};
 use native::{Compiled, NativeCode};
 use schedule::{Cost, Slice};
@@ -32,8 +33,10 @@ pub struct CpuEngine {
     pool: Option<rayon::ThreadPool>,
 }
 
+/// Words below which digests are not worth waking another thread.
+const DIGEST_WORDS_SHARED: usize = 1 << 15;
+
 struct Program {
-    hash: [u8; 32],
     signature: Signature,
     compiled: Compiled,
 }
@@ -188,12 +191,12 @@ impl Engine for CpuEngine {
     }
 
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError> {
-        if let Some(known) = self
+        let known = self
             .programs
             .iter()
-            .position(|known| known.hash == kernel.hash)
-        {
-            return Ok(ProgramId(known as u32));
+            .position(|program| program.signature.hash == kernel.hash);
+        if let Some(number) = known {
+            return Ok(ProgramId(number as u32));
         }
         let compiled = self
             .code
@@ -204,7 +207,6 @@ impl Engine for CpuEngine {
             })?;
         let signature = Signature::of(kernel);
         self.programs.push(Program {
-            hash: kernel.hash,
             signature,
             compiled,
         });
@@ -234,6 +236,17 @@ impl Engine for CpuEngine {
                 reason: error.to_string(),
             })?;
         arena.resize(arena.len() + more, poison);
+        Ok(())
+    }
+
+    fn release(&mut self, arena: ArenaId) -> Result<(), EngineError> {
+        let span = Span {
+            arena,
+            offset_words: 0,
+            words: 0,
+        };
+        let words = self.arenas.get_mut(arena.0 as usize);
+        *words.ok_or_else(|| outside(span))? = Vec::new();
         Ok(())
     }
 
@@ -321,5 +334,20 @@ impl Engine for CpuEngine {
         }
         target.copy_from_slice(words);
         Ok(())
+    }
+
+    fn digests(&self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
+        let words: Vec<&[u32]> = spans
+            .iter()
+            .map(|span| self.words(*span))
+            .collect::<Result<_, _>>()?;
+        let total: usize = words.iter().map(|words| words.len()).sum();
+        Ok(match &self.pool {
+            Some(pool) if total >= DIGEST_WORDS_SHARED => pool.install(|| {
+                let shared = words.par_iter();
+                shared.map(|words| Digest::of_words(words)).collect()
+            }),
+            _ => words.iter().map(|words| Digest::of_words(words)).collect(),
+        })
     }
 }

@@ -1,11 +1,22 @@
 //! What a rank's own program sees: a thread that appends commands to its list, as a real training
 //! process does, and parks only where a real host would.
 
+mod allocator;
+mod link;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::numerics::Dtype;
-use crate::plan::Combine;
-use crate::world::site::{Family, Phase};
+use crate::plan::{Combine, Init};
+use crate::world::command::{Collective, CollectiveKind, Command, Issued, LocalFold};
+use crate::world::site::{Family, Phase, Site};
+
+pub use crate::fault::Component;
+pub use crate::recipe::LocalOrder;
+pub use allocator::Allocation;
+use allocator::Allocator;
+pub(crate) use link::{Link, Park, Parked, Reply};
 
 /// A run of words in the rank's own memory, tagged with the type of its values. A plain handle:
 /// copying it copies no data.
@@ -13,7 +24,7 @@ use crate::world::site::{Family, Phase};
 pub struct Tensor {
     /// The allocation it lies in.
     pub buffer: u32,
-    /// First word, counted from the start of the allocation.
+    /// First word, counted from the start of the rank's memory.
     pub start: u32,
     /// Elements, one word each.
     pub len: u32,
@@ -23,8 +34,16 @@ pub struct Tensor {
 impl Tensor {
     /// Elements `start..start + len` of this tensor.
     pub fn slice(self, start: u32, len: u32) -> Tensor {
-        assert!(start + len <= self.len, "slice {start}+{len} of a tensor of {}", self.len);
-        Tensor { start: self.start + start, len, ..self }
+        assert!(
+            start + len <= self.len,
+            "slice {start}+{len} of a tensor of {}",
+            self.len
+        );
+        Tensor {
+            start: self.start + start,
+            len,
+            ..self
+        }
     }
 }
 
@@ -35,53 +54,30 @@ pub struct GroupId(pub u32);
 /// An asynchronous collective that was issued. `Rank::wait` makes the current stream wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a collective that nobody waits for is a hazard"]
-pub struct Handle(pub(crate) u32);
+pub struct Handle {
+    pub(crate) ticket: u32,
+    /// Steps end with an idle device: what was issued before the last one is over.
+    pub(crate) era: u32,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
+impl StreamId {
+    /// The stream's name in reports; `group` names communicators.
+    pub(crate) fn describe(self, group: impl Fn(GroupId) -> String) -> String {
+        let peer = self.0 & !STREAM_KIND;
+        match self.0 & STREAM_KIND {
+            COMMUNICATOR_STREAMS => format!("the stream of {}", group(GroupId(peer))),
+            SEND_STREAMS => format!("the stream of sends to rank {peer}"),
+            RECV_STREAMS => format!("the stream of receives from rank {peer}"),
+            _ => format!("stream {}", self.0),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub u32);
-
-/// Who chooses the order of a local fold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LocalOrder {
-    /// Slots in ascending order: the deterministic twin.
-    Ordered,
-    /// The order in which writers arrive: any permutation, chosen at each call.
-    Arrival,
-}
-
-/// A part of the training state, as checkpoints name them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Component {
-    /// Parameters as the model computes with them.
-    Model,
-    /// fp32 main parameters.
-    MainParams,
-    ExpAvg,
-    ExpAvgSq,
-    /// Optimizer step counter.
-    OptimizerStep,
-    /// Samples consumed: the data position.
-    DataPosition,
-    /// RNG seed and offset.
-    Rng,
-}
-
-impl Component {
-    pub const ALL: [Component; 7] = [
-        Component::Model,
-        Component::MainParams,
-        Component::ExpAvg,
-        Component::ExpAvgSq,
-        Component::OptimizerStep,
-        Component::DataPosition,
-        Component::Rng,
-    ];
-}
 
 /// Why a rank's program ended early. Returned through `?` by every method that can fail.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -92,6 +88,8 @@ pub enum RankError {
     Stopped,
     #[error("{0}")]
     Program(String),
+    #[error("panicked: {0}")]
+    Panicked(String),
 }
 
 /// A sum of rows chosen by index, one list of rows for each output row (CSR).
@@ -109,72 +107,651 @@ pub struct SlotFold {
     pub addends: Tensor,
     pub slots: u32,
     pub out: Tensor,
-    pub init: crate::plan::Init,
+    pub init: Init,
     pub order: LocalOrder,
+}
+
+/// A communicator: its name in reports, and its global ranks in the communicator's order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Communicator {
+    pub name: String,
+    pub ranks: Arc<[u32]>,
+}
+
+/// What a rank tells the world about its memory.
+#[derive(Clone, Debug)]
+pub enum Declaration {
+    Persisted {
+        component: Component,
+        name: String,
+        tensor: Tensor,
+    },
+    Replicated {
+        group: GroupId,
+        name: String,
+        tensor: Tensor,
+    },
+    Metric {
+        name: String,
+        tensor: Tensor,
+    },
+}
+
+/// How one run's memory differs from another's without changing what it computes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryOptions {
+    /// Words before the first allocation.
+    pub base_words: u32,
+    /// Fills every allocation, so that a read of unwritten memory shows.
+    pub poison: Option<u32>,
+}
+
+/// The stream that a rank's program starts on.
+pub const COMPUTE_STREAM: StreamId = StreamId(0);
+
+/// The bits of a stream's number that tell the world's own streams from a program's.
+const STREAM_KIND: u32 = 0xf000_0000;
+const COMMUNICATOR_STREAMS: u32 = 0x1000_0000;
+const SEND_STREAMS: u32 = 0x2000_0000;
+const RECV_STREAMS: u32 = 0x3000_0000;
+
+/// NCCL runs a communicator's collectives on a stream of its own, and so does the world.
+const fn communicator_stream(group: GroupId) -> StreamId {
+    StreamId(COMMUNICATOR_STREAMS | group.0)
+}
+
+const fn send_stream(peer: u32) -> StreamId {
+    StreamId(SEND_STREAMS | peer)
+}
+
+const fn recv_stream(peer: u32) -> StreamId {
+    StreamId(RECV_STREAMS | peer)
 }
 
 /// A virtual rank's view of the world.
 pub struct Rank {
     pub id: u32,
+    communicators: Arc<[Communicator]>,
+    allocator: Allocator,
+    memory: MemoryOptions,
+    stream: StreamId,
+    issued: Vec<(StreamId, Issued)>,
+    ordinal: u32,
+    tickets: u32,
+    /// Steps ended so far.
+    era: u32,
+    events: BTreeMap<EventId, Handle>,
+    step: u32,
+    microbatch: Option<u32>,
+    phase: Phase,
+    module: String,
+    declared: Vec<Declaration>,
+    notes: Vec<String>,
+    failure: Option<String>,
+    link: Link,
 }
 
-#[allow(unused_variables)]
 impl Rank {
-    /// New memory, filled with poison until written. Words are aligned to 64.
-    pub fn alloc(&mut self, name: &str, dtype: Dtype, len: u32) -> Tensor { unimplemented!() }
+    pub(crate) fn new(
+        id: u32,
+        communicators: Arc<[Communicator]>,
+        memory: MemoryOptions,
+        link: Link,
+    ) -> Self {
+        Rank {
+            id,
+            communicators,
+            allocator: Allocator::new(memory.base_words),
+            memory,
+            stream: COMPUTE_STREAM,
+            issued: Vec::new(),
+            ordinal: 0,
+            tickets: 0,
+            era: 0,
+            events: BTreeMap::new(),
+            step: 0,
+            microbatch: None,
+            phase: Phase::Setup,
+            module: String::new(),
+            declared: Vec::new(),
+            notes: Vec::new(),
+            failure: None,
+            link,
+        }
+    }
+
+    /// New memory of `len` elements. Unwritten words hold poison or what a freed buffer left.
+    pub fn alloc(&mut self, name: &str, dtype: Dtype, len: u32) -> Tensor {
+        let Some(tensor) = self.allocator.alloc(name, dtype, len, self.stream) else {
+            self.fail(format!(
+                "`{name}` of {len} words does not fit in a rank's 4 GiB"
+            ));
+            return Tensor {
+                buffer: 0,
+                start: 0,
+                len,
+                dtype,
+            };
+        };
+        let block = self.allocator.get(tensor.buffer).block(tensor);
+        let command = Command::Alloc {
+            tensor: block,
+            name: name.into(),
+            poison: self.memory.poison,
+        };
+        self.issue(&format!("alloc {name}"), command);
+        tensor
+    }
+
     /// Gives memory back, in the order of the current stream.
-    pub fn free(&mut self, tensor: Tensor) { unimplemented!() }
+    pub fn free(&mut self, tensor: Tensor) {
+        match self.allocator.free(tensor.buffer, self.stream) {
+            Some(allocation) => {
+                let (op, tensor) = (
+                    format!("free {}", allocation.name),
+                    allocation.block(tensor),
+                );
+                self.issue(&op, Command::Free { tensor });
+            }
+            None => self.fail("a buffer was freed twice".to_string()),
+        }
+    }
 
-    // --- where we are: used for every command that follows ---
-    pub fn set_step(&mut self, step: u32) { unimplemented!() }
-    pub fn set_microbatch(&mut self, microbatch: Option<u32>) { unimplemented!() }
-    pub fn set_phase(&mut self, phase: Phase) { unimplemented!() }
-    /// Runs `body` with `module` (a dotted path) as the current module.
-    pub fn module<T>(&mut self, module: &str, body: impl FnOnce(&mut Rank) -> T) -> T { unimplemented!() }
+    /// The step that every following command belongs to.
+    pub fn set_step(&mut self, step: u32) {
+        self.step = step;
+    }
 
-    // --- compute ---
-    /// Launches `kernel` over at least `invocations` (rounded up to whole workgroups), on the
-    /// current stream. `op` names the step in reports.
-    pub fn launch(&mut self, op: &str, kernel: &str, invocations: [u32; 3], operands: &[Tensor], params: &[u32]) { unimplemented!() }
-    pub fn copy(&mut self, op: &str, from: Tensor, to: Tensor) { unimplemented!() }
+    pub fn set_microbatch(&mut self, microbatch: Option<u32>) {
+        self.microbatch = microbatch;
+    }
+
+    pub fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
+    /// Runs `body` inside `module`, a part of a dotted path.
+    pub fn module<T>(&mut self, module: &str, body: impl FnOnce(&mut Rank) -> T) -> T {
+        let outer = self.module.len();
+        if outer > 0 {
+            self.module.push('.');
+        }
+        self.module.push_str(module);
+        let result = body(self);
+        self.module.truncate(outer);
+        result
+    }
+
+    /// Launches `kernel` over at least `invocations` (rounded up to whole workgroups) on the
+    /// current stream. `op` names the node in reports; `params` are the words of its struct.
+    pub fn launch(
+        &mut self,
+        op: &str,
+        kernel: &str,
+        invocations: [u32; 3],
+        operands: &[Tensor],
+        params: &[u32],
+    ) {
+        let (operands, params) = (operands.to_vec(), params.to_vec());
+        self.issue(
+            op,
+            Command::Launch {
+                kernel: kernel.into(),
+                invocations,
+                operands,
+                params,
+            },
+        );
+    }
+
+    pub fn copy(&mut self, op: &str, from: Tensor, to: Tensor) {
+        if from.len != to.len || from.dtype != to.dtype {
+            self.fail(format!(
+                "copy `{op}` joins tensors of unequal length or type"
+            ));
+            return;
+        }
+        self.issue(op, Command::Copy { from, to });
+    }
+
     /// Host data to device memory.
-    pub fn upload(&mut self, op: &str, to: Tensor, words: &[u32]) { unimplemented!() }
-    pub fn upload_f32(&mut self, op: &str, to: Tensor, values: &[f32]) { unimplemented!() }
-    /// Reads device memory: parks until the device has run everything before it.
-    pub fn read(&mut self, op: &str, from: Tensor) -> Result<Vec<u32>, RankError> { unimplemented!() }
+    pub fn upload(&mut self, op: &str, to: Tensor, words: &[u32]) {
+        if to.len as usize != words.len() {
+            self.fail(format!(
+                "upload `{op}` of {} words into {}",
+                words.len(),
+                to.len
+            ));
+            return;
+        }
+        self.issue(
+            op,
+            Command::Upload {
+                to,
+                words: words.into(),
+            },
+        );
+    }
 
-    // --- folds inside the rank ---
-    pub fn fold(&mut self, op: &str, fold: SlotFold) { unimplemented!() }
-    /// `out[r * width + e] = +0 + sum over rows i of segment r of addends[i * width + e]`, f32.
-    pub fn fold_segments(&mut self, op: &str, family: Family, addends: Tensor, width: u32, segments: &Segments, out: Tensor, order: LocalOrder) { unimplemented!() }
+    pub fn upload_f32(&mut self, op: &str, to: Tensor, values: &[f32]) {
+        let words: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
+        self.upload(op, to, &words);
+    }
 
-    // --- collectives (NCCL-like: asynchronous, ordered within a communicator) ---
-    pub fn group(&self, group: GroupId) -> &[u32] { unimplemented!() }
-    pub fn all_reduce(&mut self, op: &str, family: Family, group: GroupId, tensor: Tensor, combine: Combine) -> Handle { unimplemented!() }
-    /// `input` is `group size` blocks of `output.len`; rank at place p of the group gets block p.
-    pub fn reduce_scatter(&mut self, op: &str, family: Family, group: GroupId, input: Tensor, output: Tensor) -> Handle { unimplemented!() }
-    pub fn all_gather(&mut self, op: &str, group: GroupId, input: Tensor, output: Tensor) -> Handle { unimplemented!() }
-    pub fn all_to_all(&mut self, op: &str, group: GroupId, input: Tensor, output: Tensor) -> Handle { unimplemented!() }
-    pub fn broadcast(&mut self, op: &str, group: GroupId, tensor: Tensor, root_place: u32) -> Handle { unimplemented!() }
-    /// Point to point, by global rank; matched in order per (from, to) pair.
-    pub fn send(&mut self, op: &str, to: u32, tensor: Tensor) -> Handle { unimplemented!() }
-    pub fn recv(&mut self, op: &str, from: u32, tensor: Tensor) -> Handle { unimplemented!() }
-    /// The current stream waits for the collective (a stream edge, as with NCCL).
-    pub fn wait(&mut self, handle: Handle) { unimplemented!() }
+    /// Reads device memory: parks until everything before it on the current stream has run.
+    pub fn read(&mut self, op: &str, from: Tensor) -> Result<Vec<u32>, RankError> {
+        self.issue(op, Command::Read { from });
+        match self.park(Park::Read)? {
+            Reply::Words(words) => Ok(words),
+            Reply::Go | Reply::Stop => Err(RankError::Stopped),
+        }
+    }
 
-    // --- streams and events ---
-    pub fn on_stream<T>(&mut self, stream: StreamId, body: impl FnOnce(&mut Rank) -> T) -> T { unimplemented!() }
-    pub fn record(&mut self, event: EventId) { unimplemented!() }
-    pub fn wait_event(&mut self, event: EventId) { unimplemented!() }
+    /// A local fold over slots: `out[e]` is the fold over k of `addends[k * out.len + e]`.
+    pub fn fold(&mut self, op: &str, fold: SlotFold) {
+        let SlotFold {
+            family,
+            addends,
+            slots,
+            out,
+            init,
+            order,
+        } = fold;
+        if slots == 0 || u64::from(slots) * u64::from(out.len) != u64::from(addends.len) {
+            let (have, want) = (addends.len, out.len);
+            self.fail(format!(
+                "fold `{op}`: {have} addend words are not {slots} x {want}"
+            ));
+            return;
+        }
+        let fold = LocalFold::Slots {
+            family,
+            addends,
+            slots,
+            out,
+            init,
+            order,
+        };
+        self.issue(op, Command::Fold(fold));
+    }
 
-    // --- what checkpoints, replicas and reports are told ---
-    /// `tensor` is part of the training state; checkpoints hold it under `component`/`name`.
-    pub fn persist(&mut self, component: Component, name: &str, tensor: Tensor) { unimplemented!() }
+    /// `out[r * width + e]` is +0 and then the sum over the rows i of segment r of
+    /// `addends[i * width + e]`, in f32. `width` is a multiple of 4.
+    #[allow(clippy::too_many_arguments)] // The shape of a scatter-add; a struct would hide it.
+    pub fn fold_segments(
+        &mut self,
+        op: &str,
+        family: Family,
+        addends: Tensor,
+        width: u32,
+        segments: &Segments,
+        out: Tensor,
+        order: LocalOrder,
+    ) {
+        if let Some(problem) = segments_problem(addends, width, segments, out) {
+            self.fail(format!("fold `{op}`: {problem}"));
+            return;
+        }
+        let segments = segments.clone();
+        let fold = LocalFold::Segments {
+            family,
+            addends,
+            width,
+            segments,
+            out,
+            order,
+        };
+        self.issue(op, Command::Fold(fold));
+    }
+
+    /// Global ranks of a communicator, in its order.
+    pub fn group(&self, group: GroupId) -> &[u32] {
+        &self.communicators[group.0 as usize].ranks
+    }
+
+    /// This rank's place in a communicator.
+    pub fn place_in(&self, group: GroupId) -> Option<u32> {
+        self.group(group)
+            .iter()
+            .position(|rank| *rank == self.id)
+            .map(|place| place as u32)
+    }
+
+    /// In place.
+    pub fn all_reduce(
+        &mut self,
+        op: &str,
+        family: Family,
+        group: GroupId,
+        tensor: Tensor,
+        combine: Combine,
+    ) -> Handle {
+        self.collective(
+            op,
+            group,
+            CollectiveKind::AllReduce { combine, family },
+            tensor,
+            tensor,
+        )
+    }
+
+    /// `input` is `group size` blocks of `output.len`; the rank at place p gets the sum of block p.
+    pub fn reduce_scatter(
+        &mut self,
+        op: &str,
+        family: Family,
+        group: GroupId,
+        input: Tensor,
+        output: Tensor,
+    ) -> Handle {
+        self.collective(
+            op,
+            group,
+            CollectiveKind::ReduceScatter { family },
+            input,
+            output,
+        )
+    }
+
+    /// `output` is `group size` blocks of `input.len`.
+    pub fn all_gather(
+        &mut self,
+        op: &str,
+        group: GroupId,
+        input: Tensor,
+        output: Tensor,
+    ) -> Handle {
+        self.collective(op, group, CollectiveKind::AllGather, input, output)
+    }
+
+    /// Block p of `input` goes to place p; block q of `output` comes from place q.
+    pub fn all_to_all(
+        &mut self,
+        op: &str,
+        group: GroupId,
+        input: Tensor,
+        output: Tensor,
+    ) -> Handle {
+        self.collective(op, group, CollectiveKind::AllToAll, input, output)
+    }
+
+    pub fn broadcast(
+        &mut self,
+        op: &str,
+        group: GroupId,
+        tensor: Tensor,
+        root_place: u32,
+    ) -> Handle {
+        self.collective(
+            op,
+            group,
+            CollectiveKind::Broadcast { root_place },
+            tensor,
+            tensor,
+        )
+    }
+
+    fn collective(
+        &mut self,
+        op: &str,
+        group: GroupId,
+        kind: CollectiveKind,
+        input: Tensor,
+        output: Tensor,
+    ) -> Handle {
+        let size = match self.communicators.get(group.0 as usize) {
+            Some(communicator) if communicator.ranks.contains(&self.id) => communicator.ranks.len(),
+            _ => {
+                self.fail(format!(
+                    "`{op}` on communicator {} without being in it",
+                    group.0
+                ));
+                return self.handle(0);
+            }
+        };
+        let (input_len, output_len) = (input.len as usize, output.len as usize);
+        let fits = match kind {
+            CollectiveKind::ReduceScatter { .. } => output_len * size == input_len,
+            CollectiveKind::AllGather => input_len * size == output_len,
+            CollectiveKind::AllToAll => input_len == output_len && input_len % size == 0,
+            CollectiveKind::AllReduce { .. } | CollectiveKind::Broadcast { .. } => true,
+        };
+        if !fits || input.dtype != output.dtype {
+            self.fail(format!(
+                "`{op}`: {} of {input_len} {} into {output_len} {} in a group of {size}",
+                kind.name(),
+                input.dtype,
+                output.dtype
+            ));
+            return self.handle(0);
+        }
+        let stream = communicator_stream(group);
+        self.behind_current(stream, op);
+        let ticket = self.ticket();
+        let collective = Collective {
+            group,
+            kind,
+            input,
+            output,
+            ticket,
+        };
+        self.issue_on(stream, op, Command::Collective(collective));
+        self.handle(ticket)
+    }
+
+    /// Point to point, by global rank; matched in order for each (from, to) pair.
+    pub fn send(&mut self, op: &str, to: u32, tensor: Tensor) -> Handle {
+        let stream = send_stream(to);
+        self.behind_current(stream, op);
+        let ticket = self.ticket();
+        self.issue_on(stream, op, Command::Send { to, tensor, ticket });
+        self.handle(ticket)
+    }
+
+    pub fn recv(&mut self, op: &str, from: u32, tensor: Tensor) -> Handle {
+        let stream = recv_stream(from);
+        self.behind_current(stream, op);
+        let ticket = self.ticket();
+        self.issue_on(
+            stream,
+            op,
+            Command::Recv {
+                from,
+                tensor,
+                ticket,
+            },
+        );
+        self.handle(ticket)
+    }
+
+    /// The current stream waits for the collective: a stream edge, as with NCCL.
+    pub fn wait(&mut self, handle: Handle) {
+        // Tickets are numbered anew in each step; older work is over.
+        if handle.era == self.era {
+            let ticket = handle.ticket;
+            self.issue("wait", Command::Wait { ticket });
+        }
+    }
+
+    /// Runs `body` with `stream` as the current stream.
+    pub fn on_stream<T>(&mut self, stream: StreamId, body: impl FnOnce(&mut Rank) -> T) -> T {
+        let outer = std::mem::replace(&mut self.stream, stream);
+        let result = body(self);
+        self.stream = outer;
+        result
+    }
+
+    /// Records `event` at this point of the current stream.
+    pub fn record(&mut self, event: EventId) {
+        let ticket = self.ticket();
+        self.issue("record", Command::Record { ticket });
+        self.events.insert(event, self.handle(ticket));
+    }
+
+    /// The current stream waits for the latest record of `event` so far. Waiting for an event that
+    /// was never recorded does nothing, as in CUDA, and is reported.
+    pub fn wait_event(&mut self, event: EventId) {
+        match self.events.get(&event) {
+            Some(handle) if handle.era < self.era => {}
+            Some(Handle { ticket, .. }) => {
+                let ticket = *ticket;
+                self.issue("wait event", Command::Wait { ticket });
+            }
+            None => self.notes.push(format!(
+                "rank {}: {} waits for event {}, which was never recorded",
+                self.id, self.module, event.0
+            )),
+        }
+    }
+
+    /// `tensor` is part of the training state; checkpoints hold it as `component`/`name`.
+    pub fn persist(&mut self, component: Component, name: &str, tensor: Tensor) {
+        self.declared.push(Declaration::Persisted {
+            component,
+            name: name.to_string(),
+            tensor,
+        });
+    }
+
     /// `tensor` must hold the same bytes on every rank of `group`.
-    pub fn replicate(&mut self, group: GroupId, name: &str, tensor: Tensor) { unimplemented!() }
-    /// Declares a scalar that the user sees each step (`lm loss`, `grad norm`): read back at the
-    /// end of the step, kept by the world.
-    pub fn metric(&mut self, name: &str, tensor: Tensor) { unimplemented!() }
-    /// A step has ended: parks until the device is idle; roots, replica and checkpoint hooks run.
-    pub fn end_step(&mut self) -> Result<(), RankError> { unimplemented!() }
+    pub fn replicate(&mut self, group: GroupId, name: &str, tensor: Tensor) {
+        self.declared.push(Declaration::Replicated {
+            group,
+            name: name.to_string(),
+            tensor,
+        });
+    }
+
+    /// A scalar that the user sees each step (`lm loss`, `grad norm`), read at the step's end.
+    pub fn metric(&mut self, name: &str, tensor: Tensor) {
+        self.declared.push(Declaration::Metric {
+            name: name.to_string(),
+            tensor,
+        });
+    }
+
+    /// Set-up, or a load, is done: parks until the device is idle.
+    pub fn end_setup(&mut self) -> Result<(), RankError> {
+        self.park(Park::Setup { live: self.live() }).map(|_| ())
+    }
+
+    /// A step has ended: parks until the device is idle.
+    pub fn end_step(&mut self) -> Result<(), RankError> {
+        self.park(Park::Step {
+            step: self.step,
+            live: self.live(),
+        })?;
+        self.tickets = 0;
+        self.era += 1;
+        Ok(())
+    }
+
+    fn live(&self) -> Vec<Allocation> {
+        self.allocator.live().cloned().collect()
+    }
+
+    /// The first misuse is kept; the rank stops when it next parks.
+    fn fail(&mut self, message: String) {
+        let message = format!("{} {}: {message}", self.module, self.step);
+        self.failure.get_or_insert(message);
+    }
+
+    fn ticket(&mut self) -> u32 {
+        self.tickets += 1;
+        self.tickets - 1
+    }
+
+    fn handle(&self, ticket: u32) -> Handle {
+        let era = self.era;
+        Handle { ticket, era }
+    }
+
+    /// `stream` goes on only after what the current stream holds now.
+    fn behind_current(&mut self, stream: StreamId, op: &str) {
+        let ticket = self.ticket();
+        self.issue(op, Command::Record { ticket });
+        self.issue_on(stream, op, Command::Wait { ticket });
+    }
+
+    fn issue(&mut self, op: &str, command: Command) {
+        self.issue_on(self.stream, op, command);
+    }
+
+    fn issue_on(&mut self, stream: StreamId, op: &str, command: Command) {
+        let site = Arc::new(Site {
+            step: self.step,
+            microbatch: self.microbatch,
+            phase: self.phase,
+            module: self.module.clone(),
+            op: op.to_string(),
+        });
+        let ordinal = self.ordinal;
+        self.ordinal += 1;
+        let issued = Issued {
+            site,
+            ordinal,
+            command,
+        };
+        self.issued.push((stream, issued));
+    }
+
+    fn park(&mut self, park: Park) -> Result<Reply, RankError> {
+        if let Some(message) = self.failure.take() {
+            return Err(RankError::Program(message));
+        }
+        let parked = Parked {
+            rank: self.id,
+            issued: std::mem::take(&mut self.issued),
+            extent_words: self.allocator.extent_words(),
+            declared: std::mem::take(&mut self.declared),
+            notes: std::mem::take(&mut self.notes),
+            park,
+        };
+        match self.link.exchange(parked) {
+            Some(Reply::Stop) | None => Err(RankError::Stopped),
+            Some(reply) => Ok(reply),
+        }
+    }
+
+    /// Tells the coordinator how the rank's program ended.
+    pub(crate) fn finish(mut self, result: Result<(), RankError>) {
+        let result = match self.failure.take() {
+            Some(message) => Err(RankError::Program(message)),
+            None => result,
+        };
+        self.link.send(Parked {
+            rank: self.id,
+            issued: std::mem::take(&mut self.issued),
+            extent_words: self.allocator.extent_words(),
+            declared: std::mem::take(&mut self.declared),
+            notes: std::mem::take(&mut self.notes),
+            park: Park::Finished(result),
+        });
+    }
+}
+
+fn segments_problem(
+    addends: Tensor,
+    width: u32,
+    segments: &Segments,
+    out: Tensor,
+) -> Option<String> {
+    let pointers = &segments.pointers;
+    if width == 0 || width % 4 != 0 || addends.len % width != 0 {
+        return Some(format!("rows of {width} words in {}", addends.len));
+    }
+    if pointers.is_empty() || (pointers.len() - 1) * width as usize != out.len as usize {
+        return Some(format!(
+            "{} pointers for {} output words",
+            pointers.len(),
+            out.len
+        ));
+    }
+    let ascending = pointers.windows(2).all(|pair| pair[0] <= pair[1]);
+    if !ascending || *pointers.last()? as usize != segments.indices.len() {
+        return Some("pointers are not ascending, or do not end at the last index".to_string());
+    }
+    let rows = addends.len / width;
+    let bad = segments.indices.iter().find(|index| **index >= rows)?;
+    Some(format!("row {bad} of {rows}"))
 }

@@ -1,0 +1,133 @@
+//! The command line: one file a verb. Data goes to standard output, talk to standard error.
+
+mod check;
+mod output;
+mod progress;
+mod prover;
+mod regression;
+mod replay;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::report::Exit;
+
+/// Proves on one machine that a parallel training recipe keeps its bits, or names the first node
+/// where it does not.
+#[derive(Debug, Parser)]
+#[command(name = "bitproof", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 proved, or as good as was asked for; 1 divergent, hazard or masked; 2 usage or input;
+3 uncontrolled; 4 vacuous; 5 nothing was checked; 6 below what was required; 70 internal error.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Checks scenarios: run to run, after a resume, across replicas and allocations
+    Check(check::CheckArgs),
+    /// Reproduces the difference that a token names
+    Replay(replay::ReplayArgs),
+}
+
+/// What every verb that runs something takes.
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Train on this file instead of the scenario's data
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// Change a key of the scenario, such as recipe.hidden_size=64 (may be repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// How results are written to standard output
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: output::Format,
+    /// What runs the kernels
+    #[arg(long, value_enum, default_value_t, value_name = "ENGINE")]
+    engine: EngineKind,
+    /// Threads that run kernels; results do not depend on it [default: the machine's cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+    /// Only the verdict and the line to paste
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// The certificate in full
+    #[arg(short, long, action = ArgAction::SetTrue)]
+    verbose: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum EngineKind {
+    /// Cranelift-compiled kernels on this machine's cores, strict IEEE arithmetic
+    #[default]
+    Cpu,
+}
+
+impl RunArgs {
+    fn detail(&self) -> crate::report::Detail {
+        match (self.quiet, self.verbose) {
+            (true, _) => crate::report::Detail::Verdict,
+            (false, false) => crate::report::Detail::Usual,
+            (false, true) => crate::report::Detail::Full,
+        }
+    }
+
+    fn settings(&self) -> prover::Settings {
+        // The only engine there is; a second one is a second arm.
+        let EngineKind::Cpu = self.engine;
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        prover::Settings {
+            workers: self.workers.map_or_else(cores, usize::from),
+        }
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // A panic is a fault of ours, and says so with its own code instead of the runtime's 101.
+    let run = std::panic::AssertUnwindSafe(|| match &cli.verb {
+        Verb::Check(args) => check::run(args),
+        Verb::Replay(args) => replay::run(args),
+    });
+    let exit = std::panic::catch_unwind(run).unwrap_or_else(|_| {
+        output::talk("this is a fault of bitproof, not of your input: please report it");
+        Exit::Internal
+    });
+    ExitCode::from(exit.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_names_every_exit_code() {
+        let exits = [
+            Exit::Proved,
+            Exit::BelowRequired,
+            Exit::NothingChecked,
+            Exit::Vacuous,
+            Exit::Divergent,
+            Exit::Uncontrolled,
+            Exit::Usage,
+            Exit::Internal,
+        ];
+        for exit in exits {
+            let code = exit.code().to_string();
+            let words = EXIT_CODES.split(|c: char| !c.is_ascii_digit());
+            assert_eq!(words.filter(|word| *word == code).count(), 1, "{exit:?}");
+        }
+    }
+}

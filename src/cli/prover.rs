@@ -1,0 +1,59 @@
+//! The one seam between the command line and the proofs.
+
+use crate::prove::outcome::Outcome;
+use crate::prove::session::CheckError;
+use crate::prove::{Progress, Token};
+use crate::report::Exit;
+use crate::scenario::Scenario;
+use crate::world::WorldError;
+
+/// What the command line decides about a run, and results do not depend on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub workers: usize,
+}
+
+/// Checks a scenario.
+pub(super) fn check(
+    scenario: Scenario,
+    settings: Settings,
+    progress: &dyn Progress,
+) -> Result<Outcome, CheckError> {
+    let _ = (scenario, settings, progress);
+    Err(CheckError::Internal(
+        "the prover is not linked in yet".into(),
+    ))
+}
+
+/// Reproduces the difference that `token` names.
+pub(super) fn replay(
+    scenario: Scenario,
+    token: &Token,
+    settings: Settings,
+    progress: &dyn Progress,
+) -> Result<Outcome, CheckError> {
+    let _ = (scenario, token, settings, progress);
+    Err(CheckError::Internal(
+        "the prover is not linked in yet".into(),
+    ))
+}
+
+/// How `bitproof` ends when a check could not be carried out.
+pub(super) fn exit_of(error: &CheckError) -> Exit {
+    match error {
+        CheckError::Topology { .. }
+        | CheckError::Environment(_)
+        | CheckError::Options(_)
+        | CheckError::Corpus(_)
+        | CheckError::Checkpoint(_)
+        | CheckError::Input(_) => Exit::Usage,
+        CheckError::World(error) => match error {
+            WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. } => Exit::Divergent,
+            WorldError::NoPlan { .. } => Exit::Usage,
+            _ => Exit::Internal,
+        },
+        CheckError::Kernel(_) | CheckError::Engine(_) | CheckError::Internal(_) => Exit::Internal,
+        #[allow(unreachable_patterns)]
+        _ => Exit::Internal,
+    }
+}

@@ -1,0 +1,102 @@
+//! `bitproof replay TOKEN`
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::output::Output;
+use super::progress::Bars;
+use super::{RunArgs, prover, regression};
+use crate::diagnostic::Diagnostic;
+use crate::prove::Token;
+use crate::report::{Exit, Report, Requirement};
+use crate::scenario::{Overrides, Scenario, find_by_hash};
+
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    /// The token that a failed check printed
+    #[arg(value_name = "TOKEN")]
+    token: String,
+    /// The scenario that was checked; else scenarios/ and .bitproof/regressions/ are searched
+    #[arg(long, value_name = "PATH")]
+    scenario: Option<PathBuf>,
+    /// The number of steps, where the check was given one
+    #[arg(long, value_name = "N")]
+    steps: Option<u32>,
+    /// The seed, where the check was given one
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+pub(super) fn run(args: &ReplayArgs) -> Exit {
+    let mut output = Output::new(args.run.format, args.run.detail(), 1);
+    let exit = match found(args) {
+        Ok((token, scenario)) => reproduce(args, &token, scenario, &mut output),
+        Err(diagnostics) => {
+            output.refuse(&diagnostics, Exit::Usage);
+            Exit::Usage
+        }
+    };
+    output.finish();
+    exit
+}
+
+/// The token, and the scenario that it was made from.
+fn found(args: &ReplayArgs) -> Result<(Token, Scenario), Vec<Diagnostic>> {
+    let token = Token::decode(&args.token).map_err(|error| {
+        vec![Diagnostic::error("token", error.to_string()).with_help("copy the whole line")]
+    })?;
+    let overrides = Overrides {
+        set: args.run.set.clone(),
+        data: args.run.data.clone(),
+        seed: args.seed,
+        steps: args.steps,
+    };
+    let scenario = match &args.scenario {
+        Some(path) => Scenario::load(path, &overrides)?.scenario,
+        None => search(&token, &overrides)?,
+    };
+    Ok((token, scenario))
+}
+
+fn search(token: &Token, overrides: &Overrides) -> Result<Scenario, Vec<Diagnostic>> {
+    let folders = [Path::new("scenarios"), Path::new(regression::FOLDER)];
+    let found = find_by_hash(&folders, &token.scenario, overrides);
+    if let Some((_, scenario)) = found.scenario {
+        return Ok(scenario);
+    }
+    let looked = format!(
+        "{} scenarios of `scenarios` and `{}` have another content",
+        found.others.len(),
+        regression::FOLDER
+    );
+    let message = "no scenario here is the one that the token was made from";
+    Err(vec![
+        Diagnostic::error("scenario-not-found", message)
+            .with_note(looked)
+            .with_help("name it with --scenario PATH, and its text with --data FILE if it had one")
+            .with_help("repeat the --set, --steps and --seed that the check was given"),
+    ])
+}
+
+fn reproduce(args: &ReplayArgs, token: &Token, scenario: Scenario, output: &mut Output) -> Exit {
+    let bars = Bars::new(args.run.quiet);
+    match prover::replay(scenario, token, args.run.settings(), &bars) {
+        Ok(outcome) => {
+            let report = Report::new(outcome, &Requirement::default(), None);
+            let exit = report.exit;
+            output.report(report);
+            exit
+        }
+        Err(error) => {
+            let exit = prover::exit_of(&error);
+            output.refuse(
+                &[Diagnostic::error("not-replayed", error.to_string())],
+                exit,
+            );
+            exit
+        }
+    }
+}

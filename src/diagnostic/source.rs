@@ -1,0 +1,148 @@
+//! Texts that a diagnostic can point into.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Longest configuration file that is read: 1 MiB. Recipes are a few hundred bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A named text. Cloning shares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The path as the user wrote it, or the flag that the text came from.
+    pub name: Arc<str>,
+    pub text: Arc<str>,
+}
+
+/// Why a file could not become a [`Source`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    #[error("cannot read `{path}`: {error}")]
+    Unreadable { path: String, error: std::io::Error },
+    #[error("`{path}` is {bytes} bytes long; a configuration file has at most {FILE_BYTES_MAX}")]
+    TooLong { path: String, bytes: u64 },
+    #[error("`{path}` is not UTF-8: byte {offset} starts no character")]
+    NotText { path: String, offset: usize },
+}
+
+impl Source {
+    pub fn new(name: impl Into<Arc<str>>, text: impl Into<Arc<str>>) -> Self {
+        Source {
+            name: name.into(),
+            text: text.into(),
+        }
+    }
+
+    /// Reads a configuration file of at most [`FILE_BYTES_MAX`] bytes.
+    pub fn read(path: &Path) -> Result<Source, SourceError> {
+        use std::io::Read;
+        let name = path.display().to_string();
+        let unreadable = |error| SourceError::Unreadable {
+            path: name.clone(),
+            error,
+        };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        // Taken, not asked for: a device or a pipe has no length.
+        file.take(FILE_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            let bytes = std::fs::metadata(path).map_or(bytes.len() as u64, |data| data.len());
+            return Err(SourceError::TooLong { path: name, bytes });
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Source::new(name, text)),
+            Err(error) => {
+                let offset = error.utf8_error().valid_up_to();
+                Err(SourceError::NotText { path: name, offset })
+            }
+        }
+    }
+
+    /// Line and column of byte `offset`, both from 1; the column counts characters.
+    pub fn line_column(&self, offset: usize) -> (usize, usize) {
+        let offset = self.boundary_at_or_before(offset);
+        let before = &self.text[..offset];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.matches('\n').count() + 1;
+        (line, before[line_start..].chars().count() + 1)
+    }
+
+    /// A range that lies in the text and cuts no character, whatever was asked for.
+    pub(super) fn clamp(&self, span: &Range<usize>) -> Range<usize> {
+        let start = self.boundary_at_or_before(span.start);
+        let end = self.boundary_at_or_before(span.end.max(start));
+        start..end.max(start)
+    }
+
+    fn boundary_at_or_before(&self, offset: usize) -> usize {
+        let mut offset = offset.min(self.text.len());
+        while !self.text.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        offset
+    }
+}
+
+/// A range of bytes in a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub source: Source,
+    pub span: Range<usize>,
+}
+
+impl Place {
+    pub fn new(source: &Source, span: Range<usize>) -> Self {
+        Place {
+            source: source.clone(),
+            span,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_columns_count_characters_from_one() {
+        let source = Source::new("a.toml", "x = 1\nname = \"gr\u{f6}\u{df}e\" # y\n");
+        assert_eq!(source.line_column(0), (1, 1));
+        assert_eq!(source.line_column(6), (2, 1));
+        let y = source.text.find("y\n").unwrap();
+        assert_eq!(source.line_column(y), (2, 18));
+        assert_eq!(source.line_column(usize::MAX), (3, 1));
+    }
+
+    #[test]
+    fn a_span_that_cuts_a_character_is_widened_to_its_start() {
+        let source = Source::new("a", "\u{f6}\u{f6}");
+        assert_eq!(source.clamp(&(1..3)), 0..2);
+        assert_eq!(source.clamp(&(9..12)), 4..4);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_or_not_text_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = folder.path().join("long.toml");
+        std::fs::write(&long, vec![b'#'; FILE_BYTES_MAX as usize + 1]).unwrap();
+        assert!(matches!(
+            Source::read(&long),
+            Err(SourceError::TooLong { .. })
+        ));
+        let binary = folder.path().join("binary.toml");
+        std::fs::write(&binary, b"ok\xff").unwrap();
+        assert!(matches!(
+            Source::read(&binary),
+            Err(SourceError::NotText { offset: 2, .. })
+        ));
+        let missing = folder.path().join("missing.toml");
+        assert!(matches!(
+            Source::read(&missing),
+            Err(SourceError::Unreadable { .. })
+        ));
+    }
+}

@@ -1,0 +1,164 @@
+//! One pipeline stage of the model, forward and backward of a microbatch.
+
+use crate::model::embedding::Embedding;
+use crate::model::head::Head;
+use crate::model::stage::Stage;
+use crate::model::transformer_layer::{LayerSaved, TransformerLayer};
+use crate::numerics::Dtype;
+use crate::world::{Phase, Rank, Segments, Tensor};
+
+/// The modules of one stage.
+#[derive(Clone, Debug)]
+pub struct Gpt {
+    pub stage: Stage,
+    embedding: Option<Embedding>,
+    layers: Vec<TransformerLayer>,
+    pub head: Option<Head>,
+}
+
+/// Activations of one microbatch in flight.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// `[local tokens, hidden]`: what enters the first layer, received or embedded.
+    pub input: Tensor,
+    pub layers: Vec<LayerSaved>,
+    /// `[4]`: RNG words that the masks of this microbatch are made from.
+    pub rng: Tensor,
+    /// `[local tokens, hidden]`: gradient of `input`, sent to the stage before.
+    pub grad_input: Tensor,
+}
+
+impl Saved {
+    /// `[local tokens, hidden]`: what leaves the last layer.
+    pub fn output(&self) -> Tensor {
+        self.layers
+            .last()
+            .expect("a stage has at least one layer")
+            .output
+    }
+}
+
+impl Gpt {
+    pub fn new(rank: &mut Rank, stage: Stage) -> Gpt {
+        let last = stage.stage + 1 == stage.shape.pipeline_model_parallel_size;
+        Gpt {
+            embedding: (stage.stage == 0).then(|| Embedding::new(&stage)),
+            layers: (0..stage.shape.layers_per_stage())
+                .map(|place| TransformerLayer::new(&stage, place))
+                .collect(),
+            head: last.then(|| Head::new(rank, &stage)),
+            stage,
+        }
+    }
+
+    /// Memory for one microbatch in flight.
+    pub fn allocate(&self, rank: &mut Rank, place: u32) -> Saved {
+        let (dtype, shape) = (self.stage.shape.params_dtype, &self.stage.shape);
+        let words = shape.local_tokens() * shape.hidden_size;
+        Saved {
+            input: rank.alloc(&format!("saved{place}.input"), dtype, words),
+            layers: (0..shape.layers_per_stage())
+                .map(|layer| {
+                    let name = format!("saved{place}.layer{layer}");
+                    LayerSaved::allocate(rank, &self.stage, &name)
+                })
+                .collect(),
+            rng: rank.alloc(&format!("saved{place}.rng"), Dtype::U32, 4),
+            grad_input: rank.alloc(&format!("saved{place}.grad_input"), dtype, words),
+        }
+    }
+
+    /// Embeds `tokens [tokens]` into `saved.input`: the first stage's beginning.
+    pub fn embed(&self, rank: &mut Rank, saved: &Saved, tokens: Tensor) {
+        let embedding = self
+            .embedding
+            .as_ref()
+            .expect("only the first stage embeds");
+        embedding.forward(rank, &self.stage, tokens, saved.input);
+        if self.stage.drops() {
+            rank.module("embedding", |rank| {
+                self.stage
+                    .dropout(rank, 0, saved.rng, saved.input, saved.input);
+            });
+        }
+    }
+
+    /// All layers, from `saved.input` to `saved.output()`.
+    pub fn forward(&self, rank: &mut Rank, saved: &Saved) {
+        let mut input = saved.input;
+        for (layer, kept) in self.layers.iter().zip(&saved.layers) {
+            layer.forward(rank, &self.stage, kept, input, saved.rng);
+            input = kept.output;
+        }
+    }
+
+    /// Token losses of the last stage's output.
+    pub fn loss(&self, rank: &mut Rank, saved: &Saved, targets: Tensor, losses: Tensor) {
+        let head = self.head.as_ref().expect("only the last stage has a loss");
+        head.forward(rank, &self.stage, saved.output(), targets, losses);
+    }
+
+    /// The gradient of the last stage's output, of the summed token losses times `scale`.
+    pub fn loss_backward(
+        &self,
+        rank: &mut Rank,
+        saved: &Saved,
+        targets: Tensor,
+        scale: f32,
+        grad: Tensor,
+        microbatch: u32,
+    ) {
+        rank.set_phase(Phase::Backward);
+        let head = self.head.as_ref().expect("only the last stage has a loss");
+        head.backward(
+            rank,
+            &self.stage,
+            saved.output(),
+            targets,
+            scale,
+            grad,
+            microbatch,
+        );
+    }
+
+    /// All layers backwards: `grad` of the output goes in and is overwritten; the gradient of
+    /// `saved.input` comes out in `saved.grad_input`.
+    pub fn backward(&self, rank: &mut Rank, saved: &Saved, grad: Tensor, microbatch: u32) {
+        for place in (0..self.layers.len()).rev() {
+            let input = if place == 0 {
+                saved.input
+            } else {
+                saved.layers[place - 1].output
+            };
+            let grad_input = if place == 0 { saved.grad_input } else { grad };
+            let (layer, kept) = (&self.layers[place], &saved.layers[place]);
+            let stage = &self.stage;
+            layer.backward(
+                rank, stage, kept, input, saved.rng, grad, grad_input, microbatch,
+            );
+        }
+    }
+
+    /// The first stage's end: `saved.grad_input` into the embedding's gradient slot.
+    pub fn embed_backward(
+        &self,
+        rank: &mut Rank,
+        saved: &Saved,
+        segments: &Segments,
+        microbatch: u32,
+    ) {
+        let embedding = self
+            .embedding
+            .as_ref()
+            .expect("only the first stage embeds");
+        let mut grad = saved.grad_input;
+        if self.stage.drops() {
+            grad = self.stage.scratch.masked;
+            rank.module("embedding", |rank| {
+                self.stage
+                    .dropout(rank, 0, saved.rng, saved.grad_input, grad);
+            });
+        }
+        embedding.backward(rank, &self.stage, segments, grad, microbatch);
+    }
+}

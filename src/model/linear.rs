@@ -1,0 +1,97 @@
+//! A linear map `y = x W^T` without bias, as this rank holds it: column- or row-parallel is only a
+//! matter of which sizes are local.
+
+use crate::model::parameter::ParameterId;
+use crate::model::stage::Stage;
+use crate::plan::Init;
+use crate::world::{Family, Rank, SlotFold, Tensor};
+
+/// `weight [outputs, inputs]`, both as held here.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    pub module: String,
+    pub weight: ParameterId,
+    pub inputs: u32,
+    pub outputs: u32,
+}
+
+impl Linear {
+    /// The linear named `module`, whose weight the stage holds.
+    pub fn new(stage: &Stage, module: String) -> Linear {
+        let weight = stage.store.find(&format!("{module}.weight"));
+        let parameter = &stage.store.parameters[weight.0 as usize];
+        Linear {
+            module,
+            weight,
+            inputs: parameter.columns,
+            outputs: parameter.rows,
+        }
+    }
+
+    /// `y [tokens, outputs] = x [tokens, inputs] W^T`, rounded once.
+    pub fn forward(&self, rank: &mut Rank, stage: &Stage, x: Tensor, y: Tensor) {
+        let tokens = stage.shape.tokens();
+        let weight = stage.store.value(self.weight);
+        let params = [tokens, self.outputs, self.inputs, stage.round_code()];
+        // Four rows an invocation.
+        let grid = [self.outputs, tokens.div_ceil(4), 1];
+        rank.module(&self.module, |rank| {
+            rank.launch("forward", "matmul_nt", grid, &[x, weight, y], &params);
+        });
+    }
+
+    /// `grad_x [tokens, inputs] = grad_y [tokens, outputs] W`, rounded once.
+    pub fn input_gradient(&self, rank: &mut Rank, stage: &Stage, grad_y: Tensor, grad_x: Tensor) {
+        let tokens = stage.shape.tokens();
+        let weight = stage.store.value(self.weight);
+        let params = [tokens, self.inputs, self.outputs, stage.round_code()];
+        // Four rows, four columns an invocation.
+        let grid = [self.inputs / 4, tokens.div_ceil(4), 1];
+        rank.module(&self.module, |rank| {
+            rank.launch(
+                "dgrad",
+                "matmul_nn",
+                grid,
+                &[grad_y, weight, grad_x],
+                &params,
+            );
+        });
+    }
+
+    /// `slot = grad_y^T x`, fp32: parts over tokens, then a fold over the parts.
+    pub fn weight_gradient(
+        &self,
+        rank: &mut Rank,
+        stage: &Stage,
+        grad_y: Tensor,
+        x: Tensor,
+        microbatch: u32,
+    ) {
+        let splits = stage.shape.wgrad_splits;
+        let slot = stage.store.slot(self.weight, microbatch);
+        let whole = splits == 1;
+        let parts = if whole {
+            slot
+        } else {
+            stage.scratch.parts.slice(0, splits * slot.len)
+        };
+        let params = [stage.shape.tokens(), self.outputs, self.inputs, splits];
+        let grid = [self.outputs / 4 * (self.inputs / 4), 1, splits];
+        rank.module(&self.module, |rank| {
+            rank.launch("wgrad", "matmul_wgrad", grid, &[grad_y, x, parts], &params);
+            if !whole {
+                let family = Family::WgradSplitK;
+                let (out, order) = (slot, stage.wgrad_order());
+                let fold = SlotFold {
+                    family,
+                    addends: parts,
+                    slots: splits,
+                    out,
+                    init: Init::First,
+                    order,
+                };
+                rank.fold("wgrad_sum", fold);
+            }
+        });
+    }
+}

@@ -1,0 +1,29 @@
+//! A byte-level GPT in the shape of Llama, sharded as Megatron-LM shards it: vocab-parallel
+//! embedding and head, column- and row-parallel linears, sequence parallelism. One layer a file,
+//! each with its forward, its backward and its shapes.
+//!
+//! Activations are tokens-major `[seq, batch, hidden]`: token `t` stands at position `t / batch`
+//! of sample `t % batch`. Sequence parallelism splits the tokens into contiguous blocks, which is
+//! Megatron's split of the first dimension.
+
+mod attention;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod gpt;
+mod head;
+mod linear;
+mod mlp;
+mod norm;
+mod parameter;
+mod rope;
+mod shape;
+mod stage;
+mod tensor_parallel;
+mod transformer_layer;
+
+pub use gpt::{Gpt, Saved};
+pub use parameter::{Parameter, ParameterId, ParameterStore, Partition, stage_parameters};
+pub use rope::rope_tables;
+pub use shape::{HEAD_DIM_MAX, ModelShape, Orders, ShapeError};
+pub use stage::{Scratch, Stage};

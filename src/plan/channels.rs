@@ -1,0 +1,134 @@
+//! The rings and chains of one communicator.
+//!
+//! Read in NCCL 2.30.7 (`graph/connect.cc`): node order is the order of first appearance when the
+//! communicator's ranks are scanned from 0; a ring joins the nodes' orders of its channel; every
+//! search channel becomes two channels, with the same ring and with one of the two trees each.
+
+use std::sync::Arc;
+
+use crate::plan::Tree;
+use crate::plan::nccl_tree::{self, Half};
+use crate::plan::ring::Ring;
+use crate::topology::{Allocation, TreePattern};
+
+/// One communicator as its algorithms see it. Ranks are group-local throughout: groups of the same
+/// shape are equal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Communicator {
+    ranks: u32,
+    /// Ring of each search channel, rank 0 first. Equal rings share their memory.
+    rings: Vec<Ring>,
+    /// Chain of each node, for each search channel.
+    chains: Vec<Vec<Vec<u32>>>,
+    pattern: TreePattern,
+}
+
+impl Communicator {
+    /// The communicator of `members`, global ranks by group-local rank. They must be distinct and
+    /// placed by the allocation.
+    pub fn new(allocation: &Allocation, members: &[u32]) -> Communicator {
+        assert!(!members.is_empty(), "a communicator has at least one rank");
+        let nodes = nodes(allocation, members);
+        let graph = &allocation.topology.graph;
+        let mut rings: Vec<Ring> = Vec::new();
+        let mut chains = Vec::new();
+        for channel in 0..graph.search_channels() {
+            let ring = nodes
+                .iter()
+                .enumerate()
+                .flat_map(|(index, node)| in_order(node, graph.ring_order(channel, index)));
+            let ring = from_rank_zero(ring.collect());
+            let known = rings.iter().find(|known| ***known == *ring).cloned();
+            rings.push(known.unwrap_or_else(|| ring.into()));
+            let order = &graph.tree_orders[channel];
+            chains.push(
+                nodes
+                    .iter()
+                    .map(|node| in_order(node, order).collect())
+                    .collect(),
+            );
+        }
+        let pattern = graph.tree_pattern;
+        Communicator {
+            ranks: members.len() as u32,
+            rings,
+            chains,
+            pattern,
+        }
+    }
+
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// The ring of one of `channels`.
+    pub fn ring(&self, channel: Channel) -> &Ring {
+        &self.rings[channel.search as usize]
+    }
+
+    /// The all-reduce tree of one of `channels`.
+    pub fn tree(&self, channel: Channel) -> Tree {
+        nccl_tree::all_reduce(
+            &self.chains[channel.search as usize],
+            self.pattern,
+            channel.half,
+        )
+    }
+
+    /// The communicator's channels: two for each search channel, cut to `NCCL_MAX_NCHANNELS`, then
+    /// filled up to `NCCL_MIN_NCHANNELS` with copies of channel c - (count before).
+    pub fn channels(&self, min: u32, max: u32) -> Vec<Channel> {
+        let search = 0..self.rings.len() as u32;
+        let half = |half| search.clone().map(move |search| Channel { search, half });
+        let mut channels: Vec<Channel> = half(Half::First).chain(half(Half::Second)).collect();
+        channels.truncate(max.max(1) as usize);
+        let before = channels.len();
+        for channel in before..(min as usize).max(before) {
+            channels.push(channels[channel - before]);
+        }
+        channels
+    }
+}
+
+/// What a channel was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Channel {
+    pub search: u32,
+    pub half: Half,
+}
+
+/// A member: the GPU's index in its node, and the group-local rank.
+type Member = (u32, u32);
+
+/// Members by node, nodes in order of first appearance.
+fn nodes(allocation: &Allocation, members: &[u32]) -> Vec<Vec<Member>> {
+    let nodes_at_most = allocation.topology.hosts as usize;
+    let mut index_of = vec![None; nodes_at_most];
+    let mut nodes: Vec<Vec<Member>> = Vec::new();
+    for (local, rank) in (0..).zip(members) {
+        let (node, gpu) = allocation.node_and_gpu(*rank);
+        let index = *index_of[node as usize].get_or_insert_with(|| {
+            nodes.push(Vec::new());
+            nodes.len() - 1
+        });
+        nodes[index].push((gpu, local));
+    }
+    for node in &mut nodes {
+        node.sort_unstable();
+    }
+    nodes
+}
+
+/// A node's group-local ranks in the order of its GPUs in `order`; absent GPUs are passed over.
+fn in_order<'a>(node: &'a [Member], order: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+    order.iter().filter_map(|gpu| {
+        let found = node.binary_search_by_key(gpu, |member| member.0).ok()?;
+        Some(node[found].1)
+    })
+}
+
+fn from_rank_zero(mut ring: Vec<u32>) -> Arc<[u32]> {
+    let zero = ring.iter().position(|rank| *rank == 0);
+    ring.rotate_left(zero.expect("every communicator has a rank 0"));
+    ring.into()
+}

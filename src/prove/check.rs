@@ -1,0 +1,228 @@
+//! One whole check of a scenario: reference run with its sweep, second run, restarts, planted
+//! faults, and what follows from them.
+
+use std::collections::BTreeSet;
+
+use crate::fault::Component;
+use crate::numerics::ladder::Rung;
+use crate::prove::certificate;
+use crate::prove::effect::{self, Effect};
+use crate::prove::mutation::{self, Nursery};
+use crate::prove::oracle::r2r::{self, NodeDifference};
+use crate::prove::oracle::res::{self, Restart, Resumption};
+use crate::prove::outcome::{MutantScore, Outcome};
+use crate::prove::remedy;
+use crate::prove::session::{CheckError, Session};
+use crate::prove::sweep::{Reach, Sweep};
+use crate::prove::{Grade, Progress};
+use crate::scenario::{Free, OracleKind, Scenario};
+use crate::world::{RunOptions, RunRecord};
+
+/// Steps in which hazards are looked for: a program repeats itself after its first step.
+const HAZARD_STEPS: u32 = 2;
+
+/// How a check is carried out; nothing here changes a verdict, but for the seed of random orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Threads that run kernels.
+    pub workers: usize,
+    /// Seed of the random orders that are tried where not all can be.
+    pub seed: u64,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        CheckOptions { workers: 2, seed: 0 }
+    }
+}
+
+/// What the parts of a check found, before it is put into words.
+pub struct Findings {
+    pub reference: RunRecord,
+    pub sweep: Sweep,
+    /// `None` when R2R was not asked for.
+    pub second: Option<Option<NodeDifference>>,
+    /// One entry a restart; `None` when RES was not asked for.
+    pub resumptions: Option<Vec<(Vec<u32>, Resumption)>>,
+    pub mutants: MutantScore,
+    pub effect: Option<Effect>,
+}
+
+/// Checks `scenario`.
+///
+/// # Errors
+/// Input that cannot be run, and failures of the machine. What a check finds is never an error.
+pub fn check(
+    scenario: Scenario,
+    options: CheckOptions,
+    progress: &dyn Progress,
+) -> Result<Outcome, CheckError> {
+    let mut session = Session::new(scenario, options.workers, options.seed)?;
+    let steps = u64::from(session.scenario.steps);
+
+    progress.begin("reference run", steps);
+    let mut sweep = Sweep::new(session.sweep_options());
+    let reference = reference_run(&mut session, &mut sweep)?;
+    progress.end();
+
+    let second = if session.scenario.oracles.contains(&OracleKind::R2R) {
+        progress.begin("second run", steps);
+        let second = r2r::second_run(&mut session, options.workers, &reference)?;
+        progress.end();
+        Some(second)
+    } else {
+        None
+    };
+
+    let resumptions = if session.scenario.oracles.contains(&OracleKind::RES) {
+        progress.begin("restarts", session.scenario.checkpoint.restarts.len() as u64);
+        let resumptions = restarts(&mut session, &reference, progress)?;
+        progress.end();
+        Some(resumptions)
+    } else {
+        None
+    };
+
+    progress.begin("planted faults", crate::fault::MutantKind::all().len() as u64);
+    sweep.catalogue.needed = needed_components(&reference);
+    let nursery = Nursery {
+        catalogue: &sweep.catalogue,
+        straight: &reference,
+        state: reference.checkpoints.get(&1),
+    };
+    let mutants = mutation::score(&mut session, &nursery, || progress.advance(1))?;
+    progress.end();
+
+    let effect = effect::measure(&mut session, &sweep, &reference)?;
+    let mut findings = Findings { reference, sweep, second, resumptions, mutants, effect };
+    let remedies = remedy::tried(&session, options, &findings, progress)?;
+    let verdicts = verdicts(&session, &mut findings);
+    Ok(certificate::outcome(&session, options, findings, verdicts, remedies))
+}
+
+fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, CheckError> {
+    let scenario = &session.scenario;
+    let last = scenario.steps;
+    let cuts: BTreeSet<u32> =
+        scenario.checkpoint.restarts.iter().flatten().copied().chain([1]).filter(|cut| *cut < last).collect();
+    let options = RunOptions {
+        // The last step's state is what the run leaves behind: a declared output.
+        checkpoint_after: cuts.iter().copied().chain([1, last]).collect(),
+        cuts,
+        hazard_steps_max: HAZARD_STEPS,
+        ..RunOptions::default()
+    };
+    let steps = session.steps();
+    Ok(session.run(&options, steps, None, sweep)?)
+}
+
+/// Every list of restarts: resumed at each cut from what the run before it saved.
+fn restarts(
+    session: &mut Session,
+    reference: &RunRecord,
+    progress: &dyn Progress,
+) -> Result<Vec<(Vec<u32>, Resumption)>, CheckError> {
+    let last = session.scenario.steps;
+    let omitted: Vec<Component> = session.scenario.checkpoint.omit.iter().copied().collect();
+    let mut found = Vec::new();
+    for list in session.scenario.checkpoint.restarts.clone() {
+        let mut carried: Option<RunRecord> = None;
+        let cuts: Vec<u32> = list.iter().copied().filter(|cut| *cut < last).collect();
+        for (place, cut) in cuts.iter().copied().enumerate() {
+            let until = cuts.get(place + 1).copied();
+            let source = carried.as_ref().unwrap_or(reference);
+            let state = source.checkpoints.get(&cut).ok_or_else(|| {
+                CheckError::Internal(format!("no state was kept after step {cut}"))
+            })?;
+            let restart = Restart {
+                cut,
+                state,
+                omitted: &omitted,
+                until: until.unwrap_or(last),
+                keep: until.is_some(),
+            };
+            let mut sweep = Sweep::new(session.sweep_options());
+            let resumed = res::resume(session, &restart, &mut sweep)?;
+            let sensitive = sweep.sensitive.get(&Reach::Within).copied().unwrap_or(0);
+            found.push((list.clone(), res::compare(cut, reference, &resumed, sensitive)));
+            carried = Some(resumed);
+        }
+        progress.advance(1);
+    }
+    Ok(found)
+}
+
+/// Components of which a word is live-in after the first step.
+fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
+    let live_in = reference.live_in.get(&1).into_iter().flatten();
+    live_in
+        .filter_map(|(key, _)| reference.setup_components.get(key))
+        .flatten()
+        .copied()
+        .collect()
+}
+
+/// The two verdicts.
+pub struct Verdicts {
+    pub within: Grade,
+    /// `None` where placement is not free.
+    pub across: Option<Grade>,
+}
+
+fn verdicts(session: &Session, findings: &mut Findings) -> Verdicts {
+    let within = common(session, findings).max(of_reach(session, findings, Reach::Within));
+    let across = session
+        .scenario
+        .free
+        .contains(&Free::Placement)
+        .then(|| within.max(of_reach(session, findings, Reach::Across)));
+    Verdicts { within, across }
+}
+
+/// What is wrong whatever varies.
+fn common(session: &Session, findings: &Findings) -> Grade {
+    let mut grade = Grade::Proved;
+    let resumptions = findings.resumptions.iter().flatten();
+    // A resumed run that is sensitive was sensitive before: its own finding says so.
+    let broken = |resumption: &Resumption| {
+        let Resumption { components, uncovered, first_step, .. } = resumption;
+        !components.is_empty() || !uncovered.is_empty() || first_step.is_some()
+    };
+    if resumptions.into_iter().any(|(_, resumption)| broken(resumption)) {
+        grade = grade.max(Grade::Divergent);
+    }
+    if session.scenario.oracles.contains(&OracleKind::XR) && !findings.reference.drifts.is_empty() {
+        grade = grade.max(Grade::Divergent);
+    }
+    if findings.reference.hazards_beyond > 0 || !findings.reference.hazards.is_empty() {
+        grade = grade.max(Grade::Hazard);
+    }
+    if findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
+        grade = grade.max(Grade::Vacuous);
+    }
+    if matches!(findings.second, Some(Some(_))) {
+        grade = grade.max(Grade::Uncontrolled);
+    }
+    grade
+}
+
+/// What one kind of choice does.
+fn of_reach(session: &Session, findings: &Findings, reach: Reach) -> Grade {
+    let sweep = &findings.sweep;
+    let mut grade = match sweep.worst_rung(reach) {
+        None | Some(Rung::Plan | Rung::L0) => Grade::Proved,
+        Some(Rung::L5) => Grade::Bounded,
+        Some(_) => Grade::ProvedOnThisInput,
+    };
+    if sweep.silent.keys().any(|(_, of)| *of == reach) {
+        grade = grade.max(match session.scenario.accept_input {
+            true => Grade::ProvedOnThisInput,
+            false => Grade::Vacuous,
+        });
+    }
+    if sweep.sensitive.get(&reach).is_some_and(|count| *count > 0) {
+        let reaches = findings.effect.as_ref().is_none_or(|effect| effect.reaches(reach));
+        grade = grade.max(if reaches { Grade::Divergent } else { Grade::Masked });
+    }
+    grade
+}

@@ -1,0 +1,269 @@
+//! Planted faults: each is put into the scenario under check, into its first two steps, at a site
+//! with at least three addends, and counts as caught only when the check names that very site.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::fault::{Component, MutantKind};
+use crate::numerics::Dtype;
+use crate::prove::oracle::r2r::first_difference;
+use crate::prove::oracle::res::{self, Restart};
+use crate::prove::outcome::{MutantScore, PlantedMutant};
+use crate::prove::session::{CheckError, Session};
+use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
+use crate::world::fold::FoldFault;
+use crate::world::{
+    Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved, WorldError,
+};
+
+/// Steps that mutants run.
+const STEPS: u32 = 2;
+/// Sites that are tried until one shows that the fault changes bits at all.
+const SITES_MAX: usize = 4;
+
+/// What mutants are planted into, and compared with.
+pub struct Nursery<'a> {
+    pub catalogue: &'a Catalogue,
+    /// State after the first step of the reference run, and what it still needs.
+    pub straight: &'a RunRecord,
+    pub state: Option<&'a State>,
+}
+
+/// How one planted fault fared.
+enum Fate {
+    Caught,
+    Missed { site: String, reason: String },
+    /// The scenario has no site for it, or it changes nothing there.
+    NotPlanted,
+}
+
+/// Plants every kind.
+///
+/// # Errors
+/// A failure of the machine; a fault that stops the run is a fate, not an error.
+pub fn score(
+    session: &mut Session,
+    nursery: &Nursery<'_>,
+    mut tell: impl FnMut(),
+) -> Result<MutantScore, CheckError> {
+    let mut score = MutantScore::default();
+    let steps = steps(session);
+    let recorded =
+        RunOptions { record_nodes: true, hazard_steps_max: STEPS, ..RunOptions::default() };
+    let reference = session.plain_run(&recorded, steps)?;
+    for kind in MutantKind::all() {
+        let fate = plant(session, nursery, &reference, kind)?;
+        match fate {
+            Fate::Caught => score.caught += 1,
+            Fate::Missed { site, reason } => {
+                score.missed.push(PlantedMutant { kind: kind.name(), site, reason });
+            }
+            Fate::NotPlanted => {
+                score.not_planted.push(kind.name());
+                continue;
+            }
+        }
+        score.total += 1;
+        tell();
+    }
+    Ok(score)
+}
+
+fn steps(session: &Session) -> Range<u32> {
+    1..session.scenario.steps.min(STEPS) + 1
+}
+
+fn plant(
+    session: &mut Session,
+    nursery: &Nursery<'_>,
+    reference: &RunRecord,
+    kind: MutantKind,
+) -> Result<Fate, CheckError> {
+    match kind {
+        MutantKind::LostComponent(component) => lost_component(session, nursery, component),
+        MutantKind::StateFlip => state_flip(session, nursery),
+        MutantKind::Race => race(session, nursery),
+        MutantKind::DroppedWait
+        | MutantKind::SkippedLaunch
+        | MutantKind::OffByOne
+        | MutantKind::MismatchedCollective
+        | MutantKind::MissingCollective => command_fault(session, nursery, reference, kind),
+        _ => fold_fault(session, nursery, reference, kind),
+    }
+}
+
+/// A fault inside one fold: the first node that differs must be that fold.
+fn fold_fault(
+    session: &mut Session,
+    nursery: &Nursery<'_>,
+    reference: &RunRecord,
+    kind: MutantKind,
+) -> Result<Fate, CheckError> {
+    for site in sites(nursery.catalogue, kind) {
+        let Some(fault) = fault_at(site, kind) else { continue };
+        let options = RunOptions {
+            faults: vec![PlantedFault::Fold { at: site.node, fault }],
+            record_nodes: true,
+            ..RunOptions::default()
+        };
+        let mutant = session.plain_run(&options, steps(session))?;
+        let Some(difference) = first_difference(&reference.records, &mutant.records) else {
+            // Other bits nowhere: the fault is no fault on this site's data.
+            continue;
+        };
+        if difference.a.fold == Some(site.node) {
+            return Ok(Fate::Caught);
+        }
+        let reason = format!("the first node that differed was {}", difference.a.site);
+        return Ok(Fate::Missed { site: site.name.clone(), reason });
+    }
+    Ok(Fate::NotPlanted)
+}
+
+/// Folds with at least three addends, the largest of each family first, families in turn.
+fn sites(catalogue: &Catalogue, kind: MutantKind) -> Vec<&FoldSite> {
+    let of_ranks = |site: &&FoldSite| matches!(site.node.owner, Owner::Group(_));
+    let collective_only =
+        matches!(kind, MutantKind::StaleDestination | MutantKind::DriftingDestination);
+    let mut sites: Vec<&FoldSite> = catalogue
+        .sites
+        .values()
+        .filter(|site| site.addends >= 3 && site.is_slots)
+        .filter(|site| !collective_only || of_ranks(site))
+        .collect();
+    sites.sort_by_key(|site| (!of_ranks(site), std::cmp::Reverse(site.elements), site.node));
+    sites.truncate(SITES_MAX);
+    sites
+}
+
+fn fault_at(site: &FoldSite, kind: MutantKind) -> Option<FoldFault> {
+    let last = site.elements.checked_sub(1)?;
+    Some(match kind {
+        MutantKind::OtherOrder => {
+            FoldFault::Order((0..site.addends).rev().collect::<Vec<u32>>().into())
+        }
+        MutantKind::DuplicateAddend => FoldFault::DuplicateAddend { lost: 1, twice: 0 },
+        MutantKind::NarrowPartialSums => FoldFault::NarrowPartial(Dtype::Bf16),
+        MutantKind::FlippedBit => FoldFault::FlipLastBit { element: last / 2 },
+        MutantKind::StaleDestination => FoldFault::StaleDestination { destination: 1 },
+        MutantKind::DriftingDestination => FoldFault::DriftingDestination { destination: 1 },
+        MutantKind::SkippedElement => FoldFault::SkipLastElement,
+        MutantKind::SwappedElements => FoldFault::SwapElements { element: last / 2 },
+        _ => return None,
+    })
+}
+
+/// An ordered fold that lands in arrival order: the sweep must name it.
+fn race(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, CheckError> {
+    let local = |site: &&FoldSite| matches!(site.node.owner, Owner::Rank(_));
+    for site in sites(nursery.catalogue, MutantKind::Race).into_iter().filter(local).chain(
+        nursery.catalogue.sites.values().filter(|site| local(site) && site.addends >= 3).take(1),
+    ) {
+        let options =
+            RunOptions { arrival_at: BTreeSet::from([site.node]), ..RunOptions::default() };
+        let mut sweep = Sweep::at(session.sweep_options(), site.node);
+        session.run(&options, steps(session), None, &mut sweep)?;
+        match sweep.first.get(&Reach::Within) {
+            Some(finding) if finding.node == site.node => return Ok(Fate::Caught),
+            _ => continue,
+        }
+    }
+    Ok(Fate::NotPlanted)
+}
+
+/// A bit of one copy flips: XR must name the tensor.
+fn state_flip(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, CheckError> {
+    let rank = session.ranks() - 1;
+    let is_copied = session.options.layout.data_parallel_size > 1;
+    let parameter = nursery.state.and_then(|state| {
+        let mut keys = state.keys();
+        keys.find(|(at, component, _)| *at == rank && *component == Component::Model)
+    });
+    let (true, Some((_, component, name))) = (is_copied, parameter) else {
+        return Ok(Fate::NotPlanted);
+    };
+    let (component, name) = (*component, name.clone());
+    let fault = PlantedFault::State { after_step: 1, rank, component, name: name.clone() };
+    let options = RunOptions { faults: vec![fault], ..RunOptions::default() };
+    let mutant = session.plain_run(&options, 1..2)?;
+    Ok(match mutant.drifts.first() {
+        Some(drift) if drift.name == name => Fate::Caught,
+        Some(drift) => Fate::Missed { site: name, reason: format!("{} was named", drift.name) },
+        None => Fate::Missed { site: name, reason: "no copy was found to differ".to_string() },
+    })
+}
+
+/// A resumed run that lacks a component must name it.
+fn lost_component(
+    session: &mut Session,
+    nursery: &Nursery<'_>,
+    component: Component,
+) -> Result<Fate, CheckError> {
+    let Some(state) = nursery.state else { return Ok(Fate::NotPlanted) };
+    let until = session.scenario.steps.min(STEPS);
+    if until < 2 || !nursery.catalogue.needed.contains(&component) {
+        return Ok(Fate::NotPlanted);
+    }
+    let omitted = [component];
+    let restart = Restart { cut: 1, state, omitted: &omitted, until, keep: false };
+    let mut sweep = Sweep::new(session.sweep_options());
+    let resumed = res::resume(session, &restart, &mut sweep)?;
+    let found = res::compare(1, nursery.straight, &resumed, 0);
+    Ok(match found.components.contains(&component) {
+        true => Fate::Caught,
+        false => Fate::Missed {
+            site: "the checkpoint after step 1".to_string(),
+            reason: format!("{:?} was named", found.components),
+        },
+    })
+}
+
+/// A fault of one rank's commands: a hazard or a refusal that names the place.
+fn command_fault(
+    session: &mut Session,
+    nursery: &Nursery<'_>,
+    reference: &RunRecord,
+    kind: MutantKind,
+) -> Result<Fate, CheckError> {
+    let step = 1;
+    let Some(group) = nursery.catalogue.widest_group() else { return Ok(Fate::NotPlanted) };
+    let rank = session.group_ranks(group)[0];
+    let fault = match kind {
+        MutantKind::DroppedWait => PlantedFault::DropWait { rank, step, nth: 0 },
+        MutantKind::SkippedLaunch => PlantedFault::SkipLaunch { rank, step, nth: 0 },
+        MutantKind::OffByOne => PlantedFault::WrongKernelExtent { rank, step, nth: 0 },
+        MutantKind::MismatchedCollective => {
+            PlantedFault::MismatchCount { group, rank, step, nth: 0 }
+        }
+        _ => PlantedFault::MissingCall { group, rank, step, nth: 0 },
+    };
+    let options =
+        RunOptions { faults: vec![fault], hazard_steps_max: STEPS, ..RunOptions::default() };
+    let ran = session.run(&options, steps(session), None, &mut Unobserved);
+    let site = format!("rank {rank}, step {step}");
+    let missed = |reason: String| Fate::Missed { site: site.clone(), reason };
+    Ok(match (kind, ran) {
+        (MutantKind::DroppedWait | MutantKind::SkippedLaunch, Ok(mutant)) => {
+            let mut new = mutant.hazards.iter().filter(|hazard| !reference.hazards.contains(hazard));
+            match new.find(|hazard| hazard.rank == rank) {
+                Some(_) => Fate::Caught,
+                None => missed("no hazard was reported on that rank".to_string()),
+            }
+        }
+        (MutantKind::OffByOne, Err(WorldError::Engine { rank: named, source, .. })) => {
+            match source.launch().is_some() && named == rank.to_string() {
+                true => Fate::Caught,
+                false => missed(format!("rank {named} was named: {source}")),
+            }
+        }
+        (
+            MutantKind::MismatchedCollective | MutantKind::MissingCollective,
+            Err(WorldError::CollectiveMismatch { group: named, .. }),
+        ) => match named == session.group_name(group.0) {
+            true => Fate::Caught,
+            false => missed(format!("communicator {named} was named")),
+        },
+        (_, Ok(_)) => missed("the run went through".to_string()),
+        (_, Err(error)) => missed(format!("another error was reported: {error}")),
+    })
+}

@@ -1,0 +1,129 @@
+//! RES: a run that was killed and resumed, against the straight one.
+//!
+//! Where a run is killed is not a choice variable: it makes another graph. So three things are
+//! compared. At the cut, every word that a later step reads but an earlier one wrote (the live-in
+//! set): equal sets and insensitive points make equal runs ever after. After it, the roots of all
+//! steps. And the resumed run is swept itself, as it has choice points of its own.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::fault::Component;
+use crate::prove::session::{CheckError, Session};
+use crate::prove::sweep::Sweep;
+use crate::train::Checkpoint;
+use crate::world::memory::LiveIn;
+use crate::world::{RunOptions, RunRecord, State};
+
+/// What a resumed run lacked or did otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resumption {
+    /// Step after which the run was killed.
+    pub cut: u32,
+    /// Steps whose roots were compared.
+    pub steps_compared: u64,
+    /// Live-in words that were compared.
+    pub words_compared: u64,
+    /// Components of which a live-in word differs.
+    pub components: BTreeSet<Component>,
+    /// Buffers with a live-in word that differs and that no component of the checkpoint covers,
+    /// as (rank, buffer).
+    pub uncovered: Vec<(u32, String)>,
+    /// The first (step, rank) whose root differs.
+    pub first_step: Option<(u32, u32)>,
+    /// Folds of the resumed run that are sensitive.
+    pub sensitive: u64,
+}
+
+impl Resumption {
+    pub fn is_equal(&self) -> bool {
+        self.components.is_empty()
+            && self.uncovered.is_empty()
+            && self.first_step.is_none()
+            && self.sensitive == 0
+    }
+}
+
+/// One restart: the state at a cut, what a checkpoint of it leaves out, and where the run goes on to.
+pub struct Restart<'a> {
+    pub cut: u32,
+    pub state: &'a State,
+    pub omitted: &'a [Component],
+    /// Last step of the resumed run.
+    pub until: u32,
+    /// Keep the state after that step, for the next restart.
+    pub keep: bool,
+}
+
+/// A fresh world loads the checkpoint's bytes from a file and goes on.
+///
+/// # Errors
+/// A file that cannot be written or read back, or whatever stops the resumed run.
+pub fn resume(
+    session: &mut Session,
+    restart: &Restart<'_>,
+    sweep: &mut Sweep,
+) -> Result<RunRecord, CheckError> {
+    let folder = tempfile::tempdir().map_err(|error| {
+        CheckError::Input(format!("no folder for a checkpoint can be had: {error}"))
+    })?;
+    let file = folder.path().join("checkpoint.safetensors");
+    Checkpoint::from_state(restart.cut, restart.state, restart.omitted).save(&file)?;
+    let loaded = Checkpoint::load(&file)?;
+    let options = RunOptions {
+        keep_setup: true,
+        checkpoint_after: restart.keep.then_some(restart.until).into_iter().collect(),
+        ..RunOptions::default()
+    };
+    let steps = restart.cut + 1..restart.until + 1;
+    Ok(session.run(&options, steps, Some(Arc::new(loaded)), sweep)?)
+}
+
+/// Compares a resumed run with the straight one.
+pub fn compare(
+    cut: u32,
+    straight: &RunRecord,
+    resumed: &RunRecord,
+    sensitive: u64,
+) -> Resumption {
+    let mut found = Resumption { cut, sensitive, ..Resumption::default() };
+    if let Some(live_in) = straight.live_in.get(&cut) {
+        compare_live_in(live_in, resumed, &mut found);
+    }
+    for ((step, rank), root) in &resumed.roots {
+        found.steps_compared += 1;
+        let differs = straight.roots.get(&(*step, *rank)) != Some(root);
+        if differs && found.first_step.is_none() {
+            found.first_step = Some((*step, *rank));
+        }
+    }
+    let metric_differs = resumed.metrics.iter().find(|(key, value)| {
+        straight.metrics.get(*key).map(|value| value.to_bits()) != Some(value.to_bits())
+    });
+    if let (None, Some(((step, _), _))) = (found.first_step, metric_differs) {
+        found.first_step = Some((*step, 0));
+    }
+    found
+}
+
+fn compare_live_in(live_in: &LiveIn, resumed: &RunRecord, found: &mut Resumption) {
+    for (key, expected) in live_in {
+        let (rank, name, _) = key;
+        let got = resumed.setup.get(key);
+        let differs = |(from, to): &(u32, u32)| {
+            let range = *from as usize..*to as usize;
+            got.and_then(|got| got.get(range.clone())) != Some(&expected.words[range])
+        };
+        found.words_compared +=
+            expected.ranges.iter().map(|(from, to)| u64::from(to - from)).sum::<u64>();
+        let bad: Vec<&(u32, u32)> = expected.ranges.iter().filter(|range| differs(range)).collect();
+        if bad.is_empty() {
+            continue;
+        }
+        let covering = resumed.setup_components.get(key);
+        match covering {
+            Some(components) if !components.is_empty() => found.components.extend(components),
+            _ => found.uncovered.push((*rank, name.clone())),
+        }
+    }
+}

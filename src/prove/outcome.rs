@@ -1,0 +1,294 @@
+//! What a check found, as plain data: every output format is written from this, and nothing else.
+
+use serde::Serialize;
+
+use crate::engine::EngineIdentity;
+use crate::fault::Component;
+use crate::numerics::ladder::Rung;
+use crate::prove::sweep::Reach;
+use crate::recipe::Recipe;
+use crate::scenario::{ChoiceVariable, Grade, OracleKind};
+use crate::world::{Family, NodeId, Site};
+
+/// The whole outcome of one check of one scenario.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    pub scenario: ScenarioIdentity,
+    /// The verdict on one allocation.
+    pub within: Grade,
+    /// The verdict across allocations; `None` where placement is not free.
+    pub across: Option<Grade>,
+    pub recipe: Recipe,
+    pub engine: EngineIdentity,
+    pub steps: u32,
+    pub ranks: u32,
+    /// Nodes of the reference run.
+    pub nodes: u64,
+    /// Choice points, by family and rung.
+    pub points: Vec<PointCount>,
+    /// The first points that hold for this run's inputs only.
+    pub input_points: Vec<InputPoint>,
+    /// How many of them there are.
+    pub input_point_count: u64,
+    /// What a sample of orders shows, with its bound; `None` where nothing was only sampled.
+    pub sampling: Option<String>,
+    pub hazards: Vec<Hazard>,
+    pub oracles: Vec<OracleResult>,
+    pub mutants: MutantScore,
+    pub vacuity: Vec<VacuityFinding>,
+    pub first_divergence: Option<FirstDivergence>,
+    pub witness: Option<Witness>,
+    pub visible_effect: Option<VisibleEffect>,
+    /// Switches that were tried, those that removed the difference first.
+    pub remedies: Vec<Remedy>,
+    /// `lm loss` of the reference run, a value a step.
+    pub losses: Vec<f32>,
+    /// The token of `bitproof replay`.
+    pub replay: Option<String>,
+    /// The regression file that was written, as the user would name it.
+    pub regression: Option<String>,
+    pub certificate: Certificate,
+    /// What a pass of this check leaves open, a sentence each.
+    pub not_covered: Vec<String>,
+    /// One plain sentence: what the verdict does not say about the user's job.
+    pub not_said: String,
+}
+
+impl Outcome {
+    /// The worst of the verdicts that were reached.
+    pub fn grade(&self) -> Grade {
+        self.within.max(self.across.unwrap_or(self.within))
+    }
+
+    /// Choice points in all.
+    pub fn point_count(&self) -> u64 {
+        self.points.iter().map(|count| count.points).sum()
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ScenarioIdentity {
+    pub name: String,
+    /// Content hash in hexadecimal.
+    pub hash: String,
+}
+
+/// Choice points of one family and one kind of choice, proved by one rung.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PointCount {
+    pub family: Family,
+    pub reach: Reach,
+    /// `pinned`, `placement`, `arrival`.
+    pub choice: String,
+    /// `None` for points where the bits part.
+    pub rung: Option<Rung>,
+    pub points: u64,
+    /// Addends of the smallest and of the largest sum among them, the accumulator counted.
+    pub addends_min: u32,
+    pub addends_max: u32,
+    /// Addends of the same sum at full size.
+    pub addends_at_full_size: Option<u64>,
+}
+
+/// A point proved by L1 to L4: it holds for this run's inputs only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InputPoint {
+    pub site: String,
+    pub family: Family,
+    pub rung: Rung,
+    pub addends: u32,
+    pub addends_at_full_size: u64,
+}
+
+/// Accesses that nothing orders, or a read of memory that nothing wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hazard {
+    pub kind: HazardKind,
+    pub rank: u32,
+    pub buffer: String,
+    pub first: Site,
+    /// The access that is not ordered with the first; `None` for an uninitialised read.
+    pub second: Option<Site>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HazardKind {
+    Unordered,
+    Uninitialised,
+}
+
+/// What one oracle said.
+#[derive(Clone, Debug, Serialize)]
+pub struct OracleResult {
+    pub oracle: OracleKind,
+    pub verdict: OracleVerdict,
+    /// Comparisons made: nodes for R2R, resumed steps for RES, replica groups for XR.
+    pub comparisons: u64,
+    /// What failed, or why it was not checked.
+    pub detail: Option<String>,
+    /// Components that a resumed run lacked.
+    pub components: Vec<Component>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OracleVerdict {
+    Equal,
+    Different,
+    NotChecked,
+}
+
+/// Planted faults.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MutantScore {
+    pub caught: u32,
+    pub total: u32,
+    pub missed: Vec<PlantedMutant>,
+    /// Kinds that the scenario cannot host, by name.
+    pub not_planted: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct PlantedMutant {
+    /// The name of a `fault::MutantKind`.
+    pub kind: String,
+    pub site: String,
+    /// Why it does not count as caught: nothing was found, or another node was named.
+    pub reason: String,
+}
+
+/// A family of sums that could not have differed here, or is silent only by the luck of its data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VacuityFinding {
+    pub family: Family,
+    pub reason: VacuityReason,
+    /// The first such point.
+    pub site: Option<String>,
+    pub points: u64,
+    pub addends_here: u32,
+    pub addends_at_full_size: u64,
+    /// What to change, as recipe keys.
+    pub change: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VacuityReason {
+    /// Two addends here, three or more at full size: addition commutes.
+    TooFewAddends,
+    /// Amplified inputs part the bits: order-dependent, silent here.
+    SilentHere,
+}
+
+/// The first node where bits part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FirstDivergence {
+    pub site: Site,
+    /// Node of the reference run; `None` where the node is no fold.
+    pub node: Option<NodeId>,
+    pub family: Option<Family>,
+    /// The communicator, by name; `None` for a local node.
+    pub group: Option<String>,
+    pub ranks: Vec<u32>,
+    /// Equal inputs and different outputs (origin), or inputs already different (receiver).
+    pub is_origin: bool,
+    /// The variable that was varied.
+    pub variable: ChoiceVariable,
+    /// The value of the reference run, and the one that parts from it.
+    pub value_a: String,
+    pub value_b: String,
+    /// Nodes before it that agree.
+    pub nodes_equal_before: u64,
+}
+
+/// One element whose bits differ, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Witness {
+    pub site: Site,
+    pub node: NodeId,
+    /// The communicator, by name; `None` for a local node.
+    pub group: Option<String>,
+    pub ranks: Vec<u32>,
+    /// The element shown, counted in the node's output.
+    pub element: u64,
+    /// Expressions with their rounding points.
+    pub plan_a: String,
+    pub plan_b: String,
+    pub addends: Vec<Addend>,
+    pub sum_a: Bits,
+    pub sum_b: Bits,
+    pub differing_elements: u64,
+    pub total_elements: u64,
+    /// Largest distance of a differing element, in units in the last place of the output type;
+    /// `None` when a NaN is among them.
+    pub max_ulp: Option<u64>,
+    /// The witness was shown by changing this node alone, though its variable reaches further.
+    pub counterfactual: bool,
+    /// Files that the two plans follow from, for a plan choice.
+    pub causes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Addend {
+    /// Who contributes it: a rank, a slot, a token.
+    pub source: String,
+    #[serde(flatten)]
+    pub value: Bits,
+}
+
+/// A number in its bits and in decimal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bits {
+    /// The 32-bit word, `0x3f800000`.
+    pub hex: String,
+    /// The shortest decimal that reads back as the same `f32`.
+    pub decimal: String,
+}
+
+impl Bits {
+    pub fn of(value: f32) -> Bits {
+        Bits {
+            hex: format!("0x{:08x}", value.to_bits()),
+            decimal: format!("{value:?}"),
+        }
+    }
+}
+
+/// Whether and when a number that the user sees differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VisibleEffect {
+    /// `lm loss`, `grad norm`.
+    pub metric: String,
+    /// First step whose printed value differs; `None` when none did in the steps run.
+    pub first_step: Option<u32>,
+    pub value_a: Option<Bits>,
+    pub value_b: Option<Bits>,
+}
+
+/// A known switch, and what it did when it was tried on this scenario.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// As written in a recipe, such as `ddp_reduce_scatter_with_fp32_accumulation = true`.
+    pub switch: String,
+    /// It removes this divergence.
+    pub removes: bool,
+    /// Grade of the scenario with the switch.
+    pub tried_grade: Grade,
+}
+
+/// What the verdict rests on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Certificate {
+    pub recipe_hash: String,
+    pub data_hash: String,
+    /// Over all kernels' linked texts.
+    pub kernels_hash: String,
+    pub variables: Vec<ChoiceVariable>,
+    /// Where the plans come from, such as a library's version and how it was read.
+    pub plan_basis: String,
+    /// Assumptions A1 to A5, and how each was checked.
+    pub assumptions: Vec<String>,
+    /// How the second run differed in what must not matter.
+    pub second_run: String,
+}

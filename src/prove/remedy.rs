@@ -1,0 +1,150 @@
+//! Known switches that could remove a divergence, each tried on the scenario before it is advised.
+
+use crate::prove::check::{CheckOptions, Findings};
+use crate::prove::outcome::Remedy;
+use crate::prove::session::{CheckError, Session};
+use crate::prove::sweep::{Finding, Reach, Sweep};
+use crate::prove::{Grade, Progress};
+use crate::recipe::{LocalOrder, Recipe};
+use crate::scenario::{Free, Scenario};
+use crate::world::{Family, RunOptions};
+
+/// A change to a recipe, under the name a user would write.
+struct Switch {
+    name: &'static str,
+    apply: fn(&mut Scenario),
+}
+
+/// Tries every switch that could act on the first divergence.
+///
+/// # Errors
+/// Failures of the machine. A switch that the recipe cannot take is left out.
+pub fn tried(
+    session: &Session,
+    options: CheckOptions,
+    findings: &Findings,
+    progress: &dyn Progress,
+) -> Result<Vec<Remedy>, CheckError> {
+    let Some((reach, finding)) = findings.sweep.first.iter().next() else {
+        return Ok(Vec::new());
+    };
+    let switches = switches(&session.scenario.recipe, *reach, finding);
+    progress.begin("remedies", switches.len() as u64);
+    let mut remedies = Vec::new();
+    for switch in switches {
+        let mut scenario = session.scenario.clone();
+        (switch.apply)(&mut scenario);
+        // A recipe that the layout or the optimizer refuses is no advice.
+        let Ok(mut changed) = Session::new(scenario, options.workers, options.seed) else {
+            continue;
+        };
+        let mut sweep = Sweep::new(changed.sweep_options());
+        let steps = changed.steps();
+        changed.run(&RunOptions::default(), steps, None, &mut sweep)?;
+        let still = sweep.tallies.iter().any(|(key, _)| {
+            key.rung.is_none() && key.reach == *reach && key.family == finding.family
+        });
+        remedies.push(Remedy {
+            switch: switch.name.to_string(),
+            removes: !still,
+            tried_grade: graded(&sweep),
+        });
+        progress.advance(1);
+    }
+    progress.end();
+    remedies.sort_by_key(|remedy| (!remedy.removes, remedy.tried_grade));
+    Ok(remedies)
+}
+
+/// The grade of the sweep alone: no restarts, no planted faults.
+fn graded(sweep: &Sweep) -> Grade {
+    if sweep.sensitive.values().any(|count| *count > 0) {
+        return Grade::Divergent;
+    }
+    match sweep.worst_rung(Reach::Across) {
+        Some(rung) if rung.holds_for_all_inputs() => Grade::Proved,
+        Some(crate::numerics::ladder::Rung::L5) => Grade::Bounded,
+        Some(_) => Grade::ProvedOnThisInput,
+        None => Grade::Proved,
+    }
+}
+
+fn switches(recipe: &Recipe, reach: Reach, finding: &Finding) -> Vec<Switch> {
+    match reach {
+        Reach::Within => order_switch(finding.family).into_iter().collect(),
+        Reach::Across => plan_switches(recipe),
+    }
+}
+
+/// The deterministic twin of an order-dependent kernel.
+fn order_switch(family: Family) -> Option<Switch> {
+    Some(match family {
+        Family::EmbeddingGrad => Switch {
+            name: "determinism.embedding_backward = \"ordered\"",
+            apply: |scenario| {
+                scenario.recipe.determinism.embedding_backward = LocalOrder::Ordered;
+            },
+        },
+        Family::NormWeightGrad => Switch {
+            name: "determinism.norm_weight_grad = \"ordered\"",
+            apply: |scenario| scenario.recipe.determinism.norm_weight_grad = LocalOrder::Ordered,
+        },
+        Family::WgradSplitK => Switch {
+            name: "determinism.wgrad_split_k = \"ordered\"",
+            apply: |scenario| scenario.recipe.determinism.wgrad_split_k = LocalOrder::Ordered,
+        },
+        Family::MicrobatchAccumulation => Switch {
+            name: "determinism.microbatch_accumulation = \"ordered\"",
+            apply: |scenario| {
+                scenario.recipe.determinism.microbatch_accumulation = LocalOrder::Ordered;
+            },
+        },
+        _ => return None,
+    })
+}
+
+/// Switches that change or pin the plans of collectives.
+fn plan_switches(recipe: &Recipe) -> Vec<Switch> {
+    let mut switches = Vec::new();
+    if recipe.use_distributed_optimizer && !recipe.ddp_reduce_scatter_with_fp32_accumulation {
+        switches.push(Switch {
+            name: "ddp_reduce_scatter_with_fp32_accumulation = true",
+            apply: fp32_accumulation,
+        });
+        if recipe.clip_grad > 0.0 {
+            switches.push(Switch {
+                name: "ddp_reduce_scatter_with_fp32_accumulation = true, clip_grad = 0",
+                apply: |scenario| {
+                    fp32_accumulation(scenario);
+                    scenario.recipe.clip_grad = 0.0;
+                },
+            });
+        }
+    }
+    switches.push(Switch {
+        name: "env.NCCL_ALGO = \"Tree\", env.NCCL_MAX_NCHANNELS = \"1\"",
+        apply: |scenario| {
+            set(scenario, "NCCL_ALGO", "Tree");
+            set(scenario, "NCCL_MAX_NCHANNELS", "1");
+        },
+    });
+    switches.push(Switch {
+        name: "env.NCCL_MAX_NCHANNELS = \"1\"",
+        apply: |scenario| set(scenario, "NCCL_MAX_NCHANNELS", "1"),
+    });
+    switches.push(Switch {
+        name: "the first allocation only (placement no longer free)",
+        apply: |scenario| {
+            scenario.free.remove(&Free::Placement);
+        },
+    });
+    switches
+}
+
+fn fp32_accumulation(scenario: &mut Scenario) {
+    scenario.recipe.ddp_reduce_scatter_with_fp32_accumulation = true;
+}
+
+fn set(scenario: &mut Scenario, name: &str, value: &str) {
+    scenario.recipe.env.insert(name.to_string(), value.to_string());
+}

@@ -1,0 +1,246 @@
+//! A scenario made ready to run: its world, its training program, and an engine.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::engine::EngineError;
+use crate::engine::cpu::CpuEngine;
+use crate::kernel::{KernelError, Registry};
+use crate::numerics::Digest;
+use crate::plan::{Environment, EnvironmentError};
+use crate::prove::plans::AllocationPlans;
+use crate::prove::sweep::{FullSizeAddends, SweepOptions};
+use crate::scenario::{Data, Free, FullSize, Scenario};
+use crate::topology::{Allocation, Topology, TopologyError};
+use crate::train::{
+    BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
+    OptionsError, Run, TrainOptions, program,
+};
+use crate::world::{
+    Communicator, Family, GroupId, Observer, RunOptions, RunRecord, Unobserved, World, WorldError,
+};
+
+/// Rounded additions that the ladder may spend on one element.
+const ELEMENT_BUDGET: u64 = 1 << 12;
+
+/// GPUs of a host that no allocation file describes: a DGX.
+const GPUS_PER_HOST: u32 = 8;
+
+/// Why a check could not be carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    #[error("allocation {name}: {source}")]
+    Topology { name: String, source: TopologyError },
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    World(#[from] WorldError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error("{0}")]
+    Input(String),
+    #[error("internal: {0}")]
+    Internal(String),
+}
+
+/// Everything that runs of one scenario share.
+pub struct Session {
+    pub scenario: Scenario,
+    pub options: Arc<TrainOptions>,
+    pub environment: Environment,
+    pub allocations: Vec<Allocation>,
+    pub registry: Arc<Registry>,
+    pub data_hash: Digest,
+    world: World,
+    kinds: Vec<CommunicatorKind>,
+    corpus: Corpus,
+    engine: CpuEngine,
+    seed: u64,
+}
+
+impl Session {
+    /// `workers` threads run kernels; results do not depend on the number.
+    pub fn new(scenario: Scenario, workers: usize, seed: u64) -> Result<Session, CheckError> {
+        let options = TrainOptions::from(&scenario.recipe);
+        options.check()?;
+        let variables = scenario.recipe.env.iter();
+        let environment =
+            Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
+        let allocations = allocations(&scenario)?;
+        let kinds = options.layout.communicator_kinds();
+        let communicators: Arc<[Communicator]> = options.layout.communicators().into();
+        let varying = match scenario.free.contains(&Free::Placement) {
+            true => &allocations[..],
+            false => &allocations[..1],
+        };
+        let plans = AllocationPlans::new(varying, &environment, communicators.clone());
+        let registry = Arc::new(Registry::new()?);
+        let bytes: Arc<[u8]> = match &scenario.data {
+            Data::BuiltIn => BUILT_IN_TEXT.as_bytes().into(),
+            Data::File { bytes, .. } => bytes.clone(),
+        };
+        let corpus = Corpus::Bytes(bytes.clone());
+        corpus.check(options.model.seq_length, options.model.padded_vocab_size)?;
+        Ok(Session {
+            world: World {
+                ranks: options.layout.world_size(),
+                communicators,
+                registry: registry.clone(),
+                plans: Arc::new(plans),
+            },
+            data_hash: Digest::of_bytes(&bytes),
+            corpus,
+            options: Arc::new(options),
+            engine: CpuEngine::new(workers)?,
+            scenario,
+            environment,
+            allocations,
+            registry,
+            kinds,
+            seed,
+        })
+    }
+
+    pub fn ranks(&self) -> u32 {
+        self.world.ranks
+    }
+
+    /// Steps are numbered from 1, as Megatron numbers iterations.
+    pub fn steps(&self) -> Range<u32> {
+        1..self.scenario.steps + 1
+    }
+
+    pub fn engine_identity(&self) -> crate::engine::EngineIdentity {
+        crate::engine::Engine::identity(&self.engine)
+    }
+
+    /// Global ranks of a communicator, in its order.
+    pub fn group_ranks(&self, group: GroupId) -> &[u32] {
+        &self.world.communicators[group.0 as usize].ranks
+    }
+
+    pub fn group_name(&self, group: u32) -> &str {
+        &self.world.communicators[group as usize].name
+    }
+
+    /// Runs the given steps; `checkpoint` is what a fresh process loads first.
+    pub fn run(
+        &mut self,
+        options: &RunOptions,
+        steps: Range<u32>,
+        checkpoint: Option<Arc<Checkpoint>>,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, WorldError> {
+        let initial = Initial::Seeded(self.options.seed);
+        let run = Run { steps, checkpoint };
+        let program = program(self.options.clone(), self.corpus.clone(), initial, run);
+        self.world
+            .run(&mut self.engine, options, &program, observer)
+    }
+
+    /// A run that nothing watches.
+    pub fn plain_run(
+        &mut self,
+        options: &RunOptions,
+        steps: Range<u32>,
+    ) -> Result<RunRecord, WorldError> {
+        self.run(options, steps, None, &mut Unobserved)
+    }
+
+    /// Another number of worker threads, for the second run.
+    pub fn set_workers(&mut self, workers: usize) -> Result<(), CheckError> {
+        self.engine = CpuEngine::new(workers)?;
+        Ok(())
+    }
+
+    pub fn sweep_options(&self) -> SweepOptions {
+        SweepOptions {
+            seed: self.seed,
+            element_budget: ELEMENT_BUDGET,
+            placements: self.allocations.iter().map(|a| a.name.clone()).collect(),
+            groups: self
+                .world
+                .communicators
+                .iter()
+                .map(|c| c.name.clone())
+                .collect(),
+            full_size: Arc::new(FullSizeCounts {
+                here: FullSize::of(&self.scenario.recipe),
+                full: self
+                    .scenario
+                    .full_size
+                    .unwrap_or(FullSize::of(&self.scenario.recipe)),
+                kinds: self.kinds.clone(),
+            }),
+        }
+    }
+}
+
+/// The allocations of a scenario; hosts of eight GPUs in rank order where it names none.
+fn allocations(scenario: &Scenario) -> Result<Vec<Allocation>, CheckError> {
+    let world = scenario.recipe.world_size;
+    if scenario.allocations.is_empty() {
+        let hosts = world.div_ceil(GPUS_PER_HOST);
+        let topology = Topology::switched("block", hosts, GPUS_PER_HOST);
+        let block = topology.block(world);
+        return Ok(vec![
+            block.expect("the hosts were counted to hold every rank"),
+        ]);
+    }
+    let read = |file: &crate::scenario::AllocationFile| {
+        let name = file.name.clone();
+        let allocation = Allocation::from_toml(&file.source.text)
+            .map_err(|source| CheckError::Topology { name, source })?;
+        match allocation.placement.world() == world {
+            true => Ok(allocation),
+            false => Err(CheckError::Input(format!(
+                "{}: {} ranks are placed, the recipe has world_size = {world}",
+                file.source.name,
+                allocation.placement.world()
+            ))),
+        }
+    };
+    scenario.allocations.iter().map(read).collect()
+}
+
+/// Addends of each family at full size.
+struct FullSizeCounts {
+    here: FullSize,
+    full: FullSize,
+    kinds: Vec<CommunicatorKind>,
+}
+
+impl FullSizeAddends for FullSizeCounts {
+    fn addends(&self, family: Family, group: Option<GroupId>, here: u32) -> u32 {
+        let full = &self.full;
+        let grown = |full: u32, own: u32| here.saturating_mul(full).div_ceil(own.max(1));
+        let tp = full.tensor_model_parallel_size;
+        match group.map(|group| self.kinds[group.0 as usize]) {
+            Some(CommunicatorKind::TensorParallel) => return tp,
+            Some(CommunicatorKind::DataParallel) => return full.data_parallel_size,
+            Some(CommunicatorKind::ModelParallel) => return tp * full.pipeline_model_parallel_size,
+            Some(CommunicatorKind::World) => {
+                return u32::try_from(full.world_size()).unwrap_or(u32::MAX);
+            }
+            None => {}
+        }
+        match family {
+            Family::WgradSplitK => full.wgrad_splits,
+            Family::MicrobatchAccumulation => full.microbatch_count,
+            Family::LossLocal | Family::EmbeddingGrad | Family::NormWeightGrad => {
+                grown(full.seq_length, self.here.seq_length)
+            }
+            // Sums over parameters: the scenario does not say how large the real model is.
+            _ => here,
+        }
+    }
+}

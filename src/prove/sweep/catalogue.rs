@@ -1,0 +1,58 @@
+//! The folds of the first steps, and what mutants need to know about them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fault::Component;
+use crate::world::fold::{FoldJob, FoldNode};
+use crate::world::{Family, GroupId, NodeId, Owner};
+
+/// Steps whose folds are listed.
+const STEPS_LISTED: u32 = 2;
+
+/// One fold, as a place for a mutant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoldSite {
+    pub node: NodeId,
+    pub name: String,
+    pub family: Family,
+    pub addends: u32,
+    pub elements: u64,
+    pub is_slots: bool,
+}
+
+/// Folds of the first two steps, one a family and owner.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    pub sites: BTreeMap<NodeId, FoldSite>,
+    /// Components that a later step reads.
+    pub needed: BTreeSet<Component>,
+    groups: BTreeMap<u32, u32>,
+}
+
+impl Catalogue {
+    pub(super) fn add(&mut self, node: &FoldNode) {
+        if let Owner::Group(group) = node.id.owner {
+            self.groups.insert(group, node.ranks.len() as u32);
+        }
+        if node.id.step > STEPS_LISTED {
+            return;
+        }
+        self.sites.insert(
+            node.id,
+            FoldSite {
+                node: node.id,
+                name: node.site.to_string(),
+                family: node.family,
+                addends: node.addend_count(),
+                elements: node.elements(),
+                is_slots: matches!(node.job, FoldJob::Slots(_)),
+            },
+        );
+    }
+
+    /// The communicator with the most ranks that reduces something; the first of equals.
+    pub fn widest_group(&self) -> Option<GroupId> {
+        let widest = self.groups.iter().max_by_key(|(id, ranks)| (**ranks, std::cmp::Reverse(**id)));
+        widest.map(|(id, _)| GroupId(*id))
+    }
+}

@@ -1,0 +1,131 @@
+//! What is trained and how: Megatron-LM's arguments with underscores.
+//!
+//! A recipe that exists is sound: every rule of [`rules`] holds for it, so later code may divide
+//! without asking. Argument names and defaults: `megatron/training/arguments.py` of NVIDIA's
+//! Megatron-LM; where a default here differs, the field says so.
+
+mod environment;
+mod limits;
+mod read;
+mod rules;
+mod shape;
+
+pub use limits::*;
+pub use read::is_recipe;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::diagnostic::document::Table;
+use crate::diagnostic::{Diagnostic, Findings, Source};
+
+/// Who chooses the order in which the parts of a local reduction land.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalOrder {
+    /// Parts in ascending order: the deterministic twin.
+    Ordered,
+    /// The order in which writers arrive, as atomics do it: any permutation, at each call.
+    Arrival,
+}
+
+impl LocalOrder {
+    pub(crate) const WORDS: [(&str, LocalOrder); 2] = [
+        ("ordered", LocalOrder::Ordered),
+        ("arrival", LocalOrder::Arrival),
+    ];
+}
+
+/// The kernels whose order is not fixed by the arithmetic, and how each is run.
+///
+/// Megatron and Transformer Engine pick these through `--deterministic-mode` and
+/// `NVTE_ALLOW_NONDETERMINISTIC_ALGO`, all at once; here each has a switch of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Determinism {
+    /// Token rows added into the embedding gradient.
+    pub embedding_backward: LocalOrder,
+    /// Token contributions to the gradient of a norm's weight.
+    pub norm_weight_grad: LocalOrder,
+    /// Parts of a weight gradient that is split along its tokens.
+    pub wgrad_split_k: LocalOrder,
+    /// Gradients of the microbatches of a step.
+    pub microbatch_accumulation: LocalOrder,
+    /// Number of split-K parts of each weight gradient.
+    pub wgrad_splits: u32,
+}
+
+/// A training recipe whose rules hold.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Recipe {
+    // --- layout ---
+    /// Ranks in all.
+    pub world_size: u32,
+    pub tensor_model_parallel_size: u32,
+    pub pipeline_model_parallel_size: u32,
+    pub sequence_parallel: bool,
+    /// Ranks are numbered tp-cp-ep-pp-dp rather than tp-cp-ep-dp-pp.
+    pub use_tp_pp_dp_mapping: bool,
+
+    // --- model ---
+    pub num_layers: u32,
+    pub hidden_size: u32,
+    pub ffn_hidden_size: u32,
+    pub num_attention_heads: u32,
+    pub seq_length: u32,
+    /// 256 unless given: the model reads bytes.
+    pub padded_vocab_size: u32,
+    pub norm_epsilon: f32,
+    pub rotary_base: f32,
+    pub hidden_dropout: f32,
+    pub untie_embeddings_and_output_weights: bool,
+
+    // --- batch and optimizer ---
+    /// Sequences in one microbatch of one data-parallel rank.
+    pub micro_batch_size: u32,
+    /// Sequences in one step, over all data-parallel ranks and microbatches.
+    pub global_batch_size: u32,
+    pub train_iters: u32,
+    pub lr: f32,
+    pub adam_beta1: f32,
+    pub adam_beta2: f32,
+    pub adam_eps: f32,
+    pub weight_decay: f32,
+    /// Greatest global gradient norm; 0 switches clipping off.
+    pub clip_grad: f32,
+    pub seed: u64,
+
+    // --- precision and gradient reduction ---
+    /// bf16 activations and weights with fp32 main parameters; else fp32 throughout.
+    pub bf16: bool,
+    pub accumulate_allreduce_grads_in_fp32: bool,
+    pub grad_reduce_in_bf16: bool,
+    pub use_distributed_optimizer: bool,
+    pub ddp_reduce_scatter_with_fp32_accumulation: bool,
+    /// Parameters in a bucket; one bucket when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ddp_bucket_size: Option<u32>,
+
+    pub determinism: Determinism,
+    /// Environment of the job: `NCCL_ALGO` and its kin.
+    pub env: BTreeMap<String, String>,
+}
+
+impl Recipe {
+    /// Reads a recipe from a table. `path` is the table's dotted name, empty for a document.
+    /// `None` if any rule is broken; `findings` then says which.
+    pub fn from_table(table: &Table, path: &str, findings: &mut Findings) -> Option<Recipe> {
+        read::recipe(table, path, findings)
+    }
+
+    /// Reads a recipe file. `Ok` carries the warnings.
+    pub fn from_source(source: &Source) -> Result<(Recipe, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let mut findings = Findings::default();
+        let recipe = Table::parse(source, &mut findings)
+            .and_then(|table| Recipe::from_table(&table, "", &mut findings));
+        findings.finish(recipe)
+    }
+}
+
+#[cfg(test)]
+mod tests;

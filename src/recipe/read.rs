@@ -1,0 +1,203 @@
+//! From a table to a [`Recipe`]: each key's type, range and default.
+
+use super::rules::{self, Draft};
+use super::{Determinism, LocalOrder, Recipe, environment, limits::*};
+use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
+use crate::diagnostic::{Diagnostic, Findings};
+
+/// Whether a document is a bare recipe (rather than a scenario around one).
+pub fn is_recipe(document: &Table) -> bool {
+    let signs = ["num_layers", "hidden_size", "world_size"];
+    document.get("recipe").is_none() && signs.iter().any(|key| document.get(key).is_some())
+}
+
+pub(super) fn recipe(table: &Table, path: &str, findings: &mut Findings) -> Option<Recipe> {
+    let errors_before = findings.error_count();
+    let mut reader = Reader::new(table, path, findings);
+    let draft = draft(&mut reader);
+    let recipe = assembled(&mut reader, &draft);
+    neutral_arguments(&mut reader);
+    reader.finish();
+    rules::layout(&draft, &table.place, findings);
+    if findings.error_count() == errors_before {
+        rules::size(&recipe, &table.place, findings);
+    }
+    (findings.error_count() == errors_before).then_some(recipe)
+}
+
+/// The keys that rules relate to each other.
+fn draft(reader: &mut Reader<'_>) -> Draft {
+    let hidden_size = reader.count("hidden_size", 4..=HIDDEN_SIZE_MAX, None);
+    // Megatron's default for a model without gating.
+    let four_times = hidden_size.value.saturating_mul(4).min(FFN_HIDDEN_SIZE_MAX);
+    let (determinism, wgrad_splits) = determinism(reader);
+    Draft {
+        world_size: reader.count("world_size", 1..=WORLD_SIZE_MAX, None),
+        tensor_model_parallel_size: parallel(reader, "tensor_model_parallel_size"),
+        pipeline_model_parallel_size: parallel(reader, "pipeline_model_parallel_size"),
+        sequence_parallel: reader.boolean("sequence_parallel", false),
+        num_layers: reader.count("num_layers", 1..=NUM_LAYERS_MAX, None),
+        hidden_size,
+        ffn_hidden_size: reader.count("ffn_hidden_size", 4..=FFN_HIDDEN_SIZE_MAX, Some(four_times)),
+        num_attention_heads: reader.count("num_attention_heads", 1..=NUM_ATTENTION_HEADS_MAX, None),
+        seq_length: reader.count("seq_length", 2..=SEQ_LENGTH_MAX, None),
+        padded_vocab_size: reader.count(
+            "padded_vocab_size",
+            256..=PADDED_VOCAB_SIZE_MAX,
+            Some(256),
+        ),
+        micro_batch_size: reader.count("micro_batch_size", 1..=MICRO_BATCH_SIZE_MAX, None),
+        global_batch_size: reader.count("global_batch_size", 1..=u32::MAX, None),
+        bf16: reader.boolean("bf16", false),
+        accumulate_allreduce_grads_in_fp32: reader
+            .boolean("accumulate_allreduce_grads_in_fp32", true),
+        grad_reduce_in_bf16: reader.boolean("grad_reduce_in_bf16", false),
+        use_distributed_optimizer: reader.boolean("use_distributed_optimizer", false),
+        ddp_reduce_scatter_with_fp32_accumulation: reader
+            .boolean("ddp_reduce_scatter_with_fp32_accumulation", false),
+        determinism,
+        wgrad_splits,
+    }
+}
+
+fn parallel(reader: &mut Reader<'_>, key: &'static str) -> Read<u32> {
+    reader.count(key, 1..=WORLD_SIZE_MAX, Some(1))
+}
+
+fn determinism(reader: &mut Reader<'_>) -> (Determinism, Read<u32>) {
+    let empty = Table {
+        place: reader.place().clone(),
+        entries: Default::default(),
+    };
+    let table = reader.table("determinism").unwrap_or(&empty);
+    let mut reader = Reader::new(table, "determinism", reader.findings);
+    let splits = reader.count("wgrad_splits", 1..=WGRAD_SPLITS_MAX, Some(1));
+    let mut order = |key| {
+        reader
+            .word(key, &LocalOrder::WORDS, LocalOrder::Ordered)
+            .value
+    };
+    let determinism = Determinism {
+        embedding_backward: order("embedding_backward"),
+        norm_weight_grad: order("norm_weight_grad"),
+        wgrad_split_k: order("wgrad_split_k"),
+        microbatch_accumulation: order("microbatch_accumulation"),
+        wgrad_splits: splits.value,
+    };
+    reader.finish();
+    (determinism, splits)
+}
+
+/// The largest `f32` below one: `1 - beta` must not be zero.
+const BELOW_ONE: f32 = 1.0 - f32::EPSILON / 2.0;
+
+/// Reads the keys that no rule relates to others, and puts all together.
+fn assembled(reader: &mut Reader<'_>, draft: &Draft) -> Recipe {
+    Recipe {
+        world_size: draft.world_size.value,
+        tensor_model_parallel_size: draft.tensor_model_parallel_size.value,
+        pipeline_model_parallel_size: draft.pipeline_model_parallel_size.value,
+        sequence_parallel: draft.sequence_parallel.value,
+        use_tp_pp_dp_mapping: reader.boolean("use_tp_pp_dp_mapping", false).value,
+        num_layers: draft.num_layers.value,
+        hidden_size: draft.hidden_size.value,
+        ffn_hidden_size: draft.ffn_hidden_size.value,
+        num_attention_heads: draft.num_attention_heads.value,
+        seq_length: draft.seq_length.value,
+        padded_vocab_size: draft.padded_vocab_size.value,
+        norm_epsilon: reader.real("norm_epsilon", 1e-12..=1.0, Some(1e-5)).value,
+        rotary_base: reader.real("rotary_base", 2.0..=1e9, Some(10_000.0)).value,
+        hidden_dropout: reader.real("hidden_dropout", 0.0..=0.9, Some(0.0)).value,
+        untie_embeddings_and_output_weights: untied(reader),
+        micro_batch_size: draft.micro_batch_size.value,
+        global_batch_size: draft.global_batch_size.value,
+        train_iters: reader.count("train_iters", 1..=TRAIN_ITERS_MAX, None).value,
+        lr: reader.real("lr", 0.0..=100.0, None).value,
+        adam_beta1: reader.real("adam_beta1", 0.0..=BELOW_ONE, Some(0.9)).value,
+        adam_beta2: reader
+            .real("adam_beta2", 0.0..=BELOW_ONE, Some(0.999))
+            .value,
+        adam_eps: reader.real("adam_eps", 1e-30..=1.0, Some(1e-8)).value,
+        weight_decay: reader.real("weight_decay", 0.0..=1.0, Some(0.01)).value,
+        clip_grad: reader.real("clip_grad", 0.0..=1e6, Some(1.0)).value,
+        seed: reader.integer("seed", 0..=i64::MAX, Some(1234)).value as u64,
+        bf16: draft.bf16.value,
+        accumulate_allreduce_grads_in_fp32: draft.reduces_in_fp32(),
+        grad_reduce_in_bf16: draft.grad_reduce_in_bf16.value,
+        use_distributed_optimizer: draft.use_distributed_optimizer.value,
+        ddp_reduce_scatter_with_fp32_accumulation: draft
+            .ddp_reduce_scatter_with_fp32_accumulation
+            .value,
+        ddp_bucket_size: bucket_size(reader),
+        determinism: draft.determinism,
+        env: match reader.table("env") {
+            Some(table) => environment::environment(table, reader.findings),
+            None => Default::default(),
+        },
+    }
+}
+
+fn bucket_size(reader: &mut Reader<'_>) -> Option<u32> {
+    let read = reader.count("ddp_bucket_size", 1..=u32::MAX, Some(1));
+    read.place.is_some().then_some(read.value)
+}
+
+fn untied(reader: &mut Reader<'_>) -> bool {
+    let untied = reader.boolean("untie_embeddings_and_output_weights", true);
+    if let (false, Some(place)) = (untied.value, &untied.place) {
+        reader.findings.push(
+            Diagnostic::error("not-simulated", "tied embeddings are not simulated")
+                .at(place, "expected true")
+                .with_note("tied weights are reduced over the first and the last stage as well"),
+        );
+    }
+    true
+}
+
+/// Megatron arguments that are accepted at the one value that is simulated, so that a real
+/// recipe needs no deletions.
+const NEUTRAL: [(&str, &str); 16] = [
+    ("attention_dropout", "0.0"),
+    ("context_parallel_size", "1"),
+    ("disable_bias_linear", "true"),
+    ("expert_model_parallel_size", "1"),
+    ("fp16", "false"),
+    ("normalization", "RMSNorm"),
+    ("num_experts", "0"),
+    ("optimizer", "adam"),
+    ("overlap_grad_reduce", "false"),
+    ("overlap_param_gather", "false"),
+    ("position_embedding_type", "rope"),
+    ("recompute_num_layers", "0"),
+    ("rotary_percent", "1.0"),
+    ("swiglu", "true"),
+    ("tp_comm_overlap", "false"),
+    ("use_megatron_fsdp", "false"),
+];
+
+fn neutral_arguments(reader: &mut Reader<'_>) {
+    for (key, neutral) in NEUTRAL {
+        let Some(entry) = reader.entry(key) else {
+            continue;
+        };
+        if !is_written_as(&entry.item, neutral) {
+            let message = format!("`{key}` is simulated only as {neutral}");
+            reader.complain(
+                "not-simulated",
+                message,
+                &entry.item,
+                &format!("expected {neutral}"),
+            );
+        }
+    }
+}
+
+fn is_written_as(item: &Item, neutral: &str) -> bool {
+    match &item.value {
+        Value::Text(text) => text == neutral,
+        Value::Boolean(boolean) => boolean.to_string() == neutral,
+        Value::Integer(number) => neutral.parse::<f64>().is_ok_and(|n| n == *number as f64),
+        Value::Float(text) => text.parse::<f64>().is_ok_and(|a| neutral.parse() == Ok(a)),
+        Value::Datetime | Value::Array(_) | Value::Table(_) => false,
+    }
+}

@@ -1,0 +1,177 @@
+//! Exit codes, in one place.
+
+use crate::prove::outcome::Outcome;
+use crate::scenario::{Expectation, Grade};
+
+/// How `bitproof` ends. Stable: scripts depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// Proved, or as good as was asked for, or the scenario's expectation was met.
+    Proved,
+    /// Below what was asked for, or not what was expected, or the budget was spent first.
+    BelowRequired,
+    /// Nothing was checked, or no adapter was there to check on.
+    NothingChecked,
+    /// The check could not have failed.
+    Vacuous,
+    /// Divergent, a hazard, or masked.
+    Divergent,
+    /// The same choices gave other bits.
+    Uncontrolled,
+    /// The command line or a file is wrong.
+    Usage,
+    /// A fault of bitproof's own.
+    Internal,
+}
+
+/// The grade that counts as a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requirement {
+    /// `--require GRADE`.
+    pub require: Option<Grade>,
+    /// `--accept input`, or `accept = ["input"]` in the scenario.
+    pub accept_input: bool,
+}
+
+impl Requirement {
+    /// The worst grade that passes.
+    fn worst_passing(&self) -> Grade {
+        let accepted = if self.accept_input {
+            Grade::ProvedOnThisInput
+        } else {
+            Grade::Proved
+        };
+        // Nothing below *bounded* can be asked for: those are failures, not weaker proofs.
+        let required = self
+            .require
+            .map_or(accepted, |grade| grade.min(Grade::Bounded));
+        required.max(accepted)
+    }
+}
+
+impl Exit {
+    pub const fn code(self) -> u8 {
+        match self {
+            Exit::Proved => 0,
+            Exit::Divergent => 1,
+            Exit::Usage => 2,
+            Exit::Uncontrolled => 3,
+            Exit::Vacuous => 4,
+            Exit::NothingChecked => 5,
+            Exit::BelowRequired => 6,
+            Exit::Internal => 70,
+        }
+    }
+
+    /// How a check that reached an outcome ends. Of several scenarios, the greatest exit decides.
+    pub fn of(outcome: &Outcome, requirement: &Requirement, expect: Option<&Expectation>) -> Exit {
+        let grade = outcome.grade();
+        let own = Exit::of_grade(grade, requirement);
+        match expect {
+            None => own,
+            Some(expect) if is_met(expect, outcome) => Exit::Proved,
+            // A proof where a divergence was expected is a failed expectation, too.
+            Some(_) => own.max(Exit::BelowRequired),
+        }
+    }
+
+    fn of_grade(grade: Grade, requirement: &Requirement) -> Exit {
+        match grade {
+            grade if grade <= requirement.worst_passing() => Exit::Proved,
+            Grade::Proved | Grade::ProvedOnThisInput | Grade::Bounded => Exit::BelowRequired,
+            Grade::Vacuous => Exit::Vacuous,
+            Grade::Masked | Grade::Hazard | Grade::Divergent => Exit::Divergent,
+            Grade::Uncontrolled => Exit::Uncontrolled,
+        }
+    }
+}
+
+/// The expected grade, and the expected op where one is named.
+pub(super) fn is_met(expect: &Expectation, outcome: &Outcome) -> bool {
+    let first = outcome
+        .first_divergence
+        .as_ref()
+        .map(|first| &first.site.op);
+    let op_is_met = expect.first.is_none() || expect.first.as_ref() == first;
+    outcome.grade() == expect.grade && op_is_met
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    fn code(grade: Grade, require: Option<Grade>, accept_input: bool) -> u8 {
+        Exit::of_grade(
+            grade,
+            &Requirement {
+                require,
+                accept_input,
+            },
+        )
+        .code()
+    }
+
+    #[test]
+    fn grades_have_the_documented_codes() {
+        let plain: Vec<u8> = Grade::ALL
+            .iter()
+            .map(|grade| code(*grade, None, false))
+            .collect();
+        assert_eq!(plain, [0, 6, 6, 4, 1, 1, 1, 3]);
+    }
+
+    #[test]
+    fn flags_admit_weaker_proofs_and_never_a_failure() {
+        assert_eq!(code(Grade::ProvedOnThisInput, None, true), 0);
+        assert_eq!(code(Grade::Bounded, None, true), 6);
+        assert_eq!(code(Grade::Bounded, Some(Grade::Bounded), false), 0);
+        assert_eq!(
+            code(Grade::ProvedOnThisInput, Some(Grade::Bounded), false),
+            0
+        );
+        assert_eq!(
+            code(Grade::ProvedOnThisInput, Some(Grade::Proved), false),
+            6
+        );
+        for require in Grade::ALL {
+            for failed in &Grade::ALL[3..] {
+                assert_ne!(
+                    code(*failed, Some(require), true),
+                    0,
+                    "{failed} with {require}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_expectation_replaces_the_grade() {
+        let outcome = sample::divergent();
+        let exit = |grade, first: Option<&str>| {
+            let first = first.map(str::to_string);
+            let expect = Expectation { grade, first };
+            Exit::of(&outcome, &Requirement::default(), Some(&expect)).code()
+        };
+        assert_eq!(exit(Grade::Divergent, None), 0);
+        assert_eq!(exit(Grade::Divergent, Some("reduce_scatter")), 0);
+        assert_eq!(exit(Grade::Divergent, Some("all_reduce")), 1);
+        assert_eq!(exit(Grade::Proved, None), 1);
+        let expect = Expectation {
+            grade: Grade::Divergent,
+            first: None,
+        };
+        let proved = Exit::of(&sample::proved(), &Requirement::default(), Some(&expect));
+        assert_eq!(proved.code(), 6);
+    }
+
+    #[test]
+    fn the_worst_of_several_exits_is_the_greatest() {
+        let worst = [Exit::Proved, Exit::Divergent, Exit::Vacuous]
+            .into_iter()
+            .max();
+        assert_eq!(worst, Some(Exit::Divergent));
+        assert!(Exit::Internal > Exit::Usage && Exit::Usage > Exit::Uncontrolled);
+    }
+}

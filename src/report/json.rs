@@ -1,0 +1,168 @@
+//! The report as JSON. Keys are only added within a schema version; a change of meaning or a
+//! removal is a new one.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Report;
+use super::exit::is_met;
+use super::names::slug;
+use crate::prove::outcome::{Outcome, PointCount};
+
+pub const SCHEMA_VERSION: u32 = 1;
+
+impl Report {
+    /// The report as a JSON object. Keys: `schema_version`, `grade`, `verdicts` (`within`,
+    /// `across`), `exit_code`, `scenario`, `expect`, `recipe`, `engine`, `steps`, `ranks`,
+    /// `nodes`, `choice_points` (a count a rung, `sensitive`, and
+    /// `by_family`), `input_points`, `sampling`, `hazards`, `oracles` (`R2R`,
+    /// `RES`, `XR`), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
+    /// `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
+    /// `not_covered`, `not_said`. What a check did not find is `null`, never absent.
+    pub fn to_json(&self) -> Value {
+        let outcome = &self.outcome;
+        let across = outcome.across.map_or("not-checked", |grade| grade.slug());
+        let expect = self.expect.as_ref().map(|expect| {
+            json!({
+                "grade": expect.grade,
+                "first": expect.first,
+                "met": is_met(expect, outcome),
+            })
+        });
+        json!({
+            "schema_version": SCHEMA_VERSION,
+            "grade": outcome.grade(),
+            "verdicts": { "within": outcome.within, "across": across },
+            "exit_code": self.exit.code(),
+            "scenario": outcome.scenario,
+            "expect": expect,
+            "recipe": outcome.recipe,
+            "engine": outcome.engine,
+            "steps": outcome.steps,
+            "ranks": outcome.ranks,
+            "nodes": outcome.nodes,
+            "choice_points": choice_points(&outcome.points),
+            "input_points": { "count": outcome.input_point_count, "first": outcome.input_points },
+            "sampling": outcome.sampling,
+            "hazards": outcome.hazards,
+            "oracles": oracles(outcome),
+            "mutants": outcome.mutants,
+            "vacuity": outcome.vacuity,
+            "first_divergence": outcome.first_divergence,
+            "witness": outcome.witness,
+            "visible_effect": outcome.visible_effect,
+            "remedies": outcome.remedies,
+            "losses": outcome.losses,
+            "replay": self.replay_command(),
+            "regression": outcome.regression,
+            "certificate": outcome.certificate,
+            "not_covered": outcome.not_covered,
+            "not_said": outcome.not_said,
+        })
+    }
+}
+
+fn choice_points(points: &[PointCount]) -> Value {
+    #[derive(Serialize)]
+    struct ChoicePoints<'a> {
+        #[serde(flatten)]
+        by_rung: BTreeMap<&'static str, u64>,
+        by_family: &'a [PointCount],
+    }
+    let mut by_rung = BTreeMap::new();
+    let sensitive = points.iter().filter(|count| count.rung.is_none());
+    by_rung.insert("sensitive", sensitive.map(|count| count.points).sum());
+    for rung in crate::numerics::ladder::Rung::ALL {
+        let of_rung = points.iter().filter(|count| count.rung == Some(rung));
+        by_rung.insert(rung.name(), of_rung.map(|count| count.points).sum());
+    }
+    json!(ChoicePoints {
+        by_rung,
+        by_family: points
+    })
+}
+
+fn oracles(outcome: &Outcome) -> Value {
+    let mut object = serde_json::Map::new();
+    for result in &outcome.oracles {
+        object.insert(
+            result.oracle.name().to_string(),
+            json!({
+                "verdict": slug(result.verdict),
+                "comparisons": result.comparisons,
+                "detail": result.detail,
+                "components": result.components,
+            }),
+        );
+    }
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Requirement, sample};
+    use super::*;
+
+    #[test]
+    fn every_documented_key_is_there_whatever_was_found() {
+        for outcome in [sample::proved(), sample::divergent(), sample::vacuous()] {
+            let report = Report::new(outcome, &Requirement::default(), None);
+            let json = report.to_json();
+            for key in [
+                "schema_version",
+                "grade",
+                "verdicts",
+                "exit_code",
+                "recipe",
+                "engine",
+                "steps",
+                "ranks",
+                "nodes",
+                "choice_points",
+                "hazards",
+                "oracles",
+                "mutants",
+                "vacuity",
+                "first_divergence",
+                "witness",
+                "visible_effect",
+                "replay",
+                "certificate",
+                "not_covered",
+            ] {
+                assert!(json.get(key).is_some(), "no `{key}`");
+            }
+        }
+    }
+
+    #[test]
+    fn a_divergence_is_told_with_its_bits() {
+        let json = Report::new(sample::divergent(), &Requirement::default(), None).to_json();
+        assert_eq!(json["grade"], "divergent");
+        assert_eq!(
+            json["verdicts"],
+            json!({ "within": "proved", "across": "divergent" })
+        );
+        assert_eq!(json["exit_code"], 1);
+        assert_eq!(json["choice_points"]["P"], 40);
+        assert_eq!(json["witness"]["sum_a"]["hex"], "0x3f800001");
+        assert_eq!(json["witness"]["addends"][0]["source"], "rank 0");
+        assert_eq!(json["oracles"]["RES"]["verdict"], "equal");
+        assert_eq!(json["mutants"]["caught"], 12);
+        assert!(
+            json["replay"]
+                .as_str()
+                .unwrap()
+                .starts_with("bitproof replay ")
+        );
+    }
+
+    #[test]
+    fn across_is_not_checked_where_placement_is_fixed() {
+        let json = Report::new(sample::proved(), &Requirement::default(), None).to_json();
+        assert_eq!(json["verdicts"]["across"], "not-checked");
+        assert!(json["witness"].is_null());
+    }
+}

@@ -1,0 +1,212 @@
+//! Reports as JUnit XML: a suite a scenario; a case for each verdict, oracle, family of sums, and
+//! for the planted faults. No times: two equal checks give equal files.
+
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
+
+use super::Report;
+use super::exit::is_met;
+use super::names::{counted, slug};
+use crate::prove::outcome::{OracleResult, OracleVerdict, VacuityFinding};
+use crate::scenario::Grade;
+use crate::world::Family;
+
+/// All reports in one XML document.
+pub fn junit(reports: &[Report]) -> String {
+    let mut document = quick_junit::Report::new("bitproof");
+    for report in reports {
+        document.add_test_suite(suite(report));
+    }
+    document
+        .to_string()
+        .expect("XML of plain strings, written to memory")
+}
+
+fn suite(report: &Report) -> TestSuite {
+    let outcome = &report.outcome;
+    let mut suite = TestSuite::new(&*outcome.scenario.name);
+    for (name, value) in [
+        ("grade", outcome.grade().slug().to_string()),
+        ("exit_code", report.exit.code().to_string()),
+        ("scenario_hash", outcome.scenario.hash.clone()),
+        ("engine", outcome.engine.name.clone()),
+        ("steps", outcome.steps.to_string()),
+        ("ranks", outcome.ranks.to_string()),
+        ("nodes", outcome.nodes.to_string()),
+    ] {
+        suite.add_property((name, &*value));
+    }
+    let expected = report
+        .expect
+        .as_ref()
+        .is_some_and(|expect| is_met(expect, outcome));
+    suite.add_test_case(verdict(
+        report,
+        "within this allocation",
+        Some(outcome.within),
+        expected,
+    ));
+    suite.add_test_case(verdict(
+        report,
+        "across allocations",
+        outcome.across,
+        expected,
+    ));
+    for result in &outcome.oracles {
+        suite.add_test_case(oracle(report, result));
+    }
+    for family in families(report) {
+        suite.add_test_case(family_case(report, family, expected));
+    }
+    suite.add_test_case(mutants(report));
+    suite
+}
+
+fn case(report: &Report, name: &str, status: TestCaseStatus) -> TestCase {
+    let mut case = TestCase::new(name, status);
+    case.set_classname(format!("bitproof.{}", report.outcome.scenario.name));
+    case
+}
+
+fn failure(report: &Report, message: String, kind: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+    status.set_message(message).set_type(kind);
+    let mut body = report.plain_findings();
+    if let Some(command) = report.replay_command() {
+        body.push_str(&command);
+    }
+    status.set_description(body);
+    status
+}
+
+fn skipped(reason: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::skipped();
+    status.set_message(reason);
+    status
+}
+
+fn verdict(report: &Report, name: &str, grade: Option<Grade>, expected: bool) -> TestCase {
+    let status = match grade {
+        None => skipped("not checked: placement is not free"),
+        Some(Grade::Proved) => TestCaseStatus::success(),
+        Some(_) if expected || report.exit.code() == 0 => TestCaseStatus::success(),
+        Some(grade) => failure(report, grade.words().to_string(), grade.slug()),
+    };
+    case(report, name, status)
+}
+
+fn oracle(report: &Report, result: &OracleResult) -> TestCase {
+    let detail = result.detail.clone().unwrap_or_default();
+    let status = match result.verdict {
+        OracleVerdict::Equal => TestCaseStatus::success(),
+        OracleVerdict::NotChecked => skipped(&detail),
+        OracleVerdict::Different if report.exit.code() == 0 => TestCaseStatus::success(),
+        OracleVerdict::Different => failure(report, detail, "different"),
+    };
+    case(report, &format!("oracle {}", result.oracle.name()), status)
+}
+
+/// Families that have choice points or a finding, in their own order.
+fn families(report: &Report) -> Vec<Family> {
+    let outcome = &report.outcome;
+    let mut families: Vec<Family> = outcome.points.iter().map(|count| count.family).collect();
+    families.extend(outcome.vacuity.iter().map(|finding| finding.family));
+    families.extend(
+        outcome
+            .first_divergence
+            .iter()
+            .filter_map(|first| first.family),
+    );
+    families.sort();
+    families.dedup();
+    families
+}
+
+fn family_case(report: &Report, family: Family, expected: bool) -> TestCase {
+    let outcome = &report.outcome;
+    let diverged = outcome
+        .first_divergence
+        .as_ref()
+        .filter(|first| first.family == Some(family));
+    let silent = outcome
+        .vacuity
+        .iter()
+        .find(|finding| finding.family == family);
+    let status = match (diverged, silent) {
+        _ if expected => TestCaseStatus::success(),
+        (Some(first), _) => failure(report, first.site.to_string(), "divergent"),
+        (None, Some(finding)) => failure(report, vacuity_line(finding), "vacuous"),
+        (None, None) => TestCaseStatus::success(),
+    };
+    let mut case = case(report, &format!("family {}", slug(family)), status);
+    for count in outcome.points.iter().filter(|count| count.family == family) {
+        let rung = count.rung.map_or("sensitive", |rung| rung.name());
+        case.add_property((rung, &*count.points.to_string()));
+    }
+    case
+}
+
+pub(super) fn vacuity_line(finding: &VacuityFinding) -> String {
+    let here = counted(u64::from(finding.addends_here), "addend");
+    let full = finding.addends_at_full_size;
+    format!("{} here, {full} at full size; {}", here, finding.change)
+}
+
+fn mutants(report: &Report) -> TestCase {
+    let score = &report.outcome.mutants;
+    let status = match score.total {
+        0 => skipped("no fault was planted"),
+        total if score.caught == total => TestCaseStatus::success(),
+        total => {
+            let message = format!("{} of {total} planted faults caught", score.caught);
+            failure(report, message, "vacuous")
+        }
+    };
+    case(report, "planted faults", status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Requirement, sample};
+    use super::*;
+
+    fn document(outcomes: Vec<crate::prove::outcome::Outcome>) -> quick_junit::Report {
+        let requirement = Requirement::default();
+        let reports: Vec<Report> = outcomes
+            .into_iter()
+            .map(|outcome| Report::new(outcome, &requirement, None))
+            .collect();
+        quick_junit::Report::deserialize_from_str(&junit(&reports)).unwrap()
+    }
+
+    #[test]
+    fn a_proof_has_no_failure() {
+        let document = document(vec![sample::proved()]);
+        assert_eq!((document.failures, document.errors), (0, 0));
+        assert!(document.tests >= 6);
+    }
+
+    #[test]
+    fn a_divergence_fails_its_family_and_its_verdict_and_tells_how_to_replay() {
+        let document = document(vec![sample::proved(), sample::divergent()]);
+        assert_eq!(document.test_suites.len(), 2);
+        let failed: Vec<&str> = document.test_suites[1]
+            .test_cases
+            .iter()
+            .filter(|case| matches!(case.status, TestCaseStatus::NonSuccess { .. }))
+            .map(|case| case.name.as_str())
+            .collect();
+        assert_eq!(failed, ["across allocations", "family dp-gradients"]);
+        let xml = junit(&[Report::new(
+            sample::divergent(),
+            &Requirement::default(),
+            None,
+        )]);
+        assert!(xml.contains("bitproof replay 040G40R40M30E209000G23XC096KDR93"));
+    }
+
+    #[test]
+    fn a_vacuous_check_fails_the_families_that_could_not_differ() {
+        let document = document(vec![sample::vacuous()]);
+        assert!(document.failures >= 2);
+    }
+}

@@ -1,0 +1,141 @@
+//! What the verdict rests on: oracles, planted faults, losses, the certificate.
+
+use super::{Detail, Page, style};
+use crate::prove::outcome::{Certificate, MutantScore, OracleResult, OracleVerdict, Outcome};
+use crate::report::names::{counted, grouped, slug};
+use crate::scenario::{ChoiceVariable, Values};
+
+pub(super) fn checks(page: &mut Page, outcome: &Outcome) {
+    page.heading("oracles");
+    for result in &outcome.oracles {
+        oracle(page, result);
+    }
+    mutants(page, &outcome.mutants);
+    if !outcome.losses.is_empty() {
+        page.heading("lm loss, a value a step");
+        let losses: Vec<String> = outcome
+            .losses
+            .iter()
+            .map(|loss| format!("{loss:.6}"))
+            .collect();
+        page.sentence(2, &losses.join(" "));
+    }
+}
+
+fn oracle(page: &mut Page, result: &OracleResult) {
+    let verdict = match result.verdict {
+        OracleVerdict::Equal => style::good("equal"),
+        OracleVerdict::Different => style::bad("different"),
+        OracleVerdict::NotChecked => style::dim("not checked"),
+    };
+    let comparisons = counted(result.comparisons, "comparison");
+    page.line(format!(
+        "  {:<3}  {verdict} ({comparisons})",
+        result.oracle.name()
+    ));
+    if !result.components.is_empty() {
+        let names: Vec<&str> = result
+            .components
+            .iter()
+            .map(|component| component.name())
+            .collect();
+        page.line(format!("       a resumed run lacks: {}", names.join(", ")));
+    }
+    if let Some(detail) = &result.detail {
+        page.sentence(7, detail);
+    }
+}
+
+fn mutants(page: &mut Page, score: &MutantScore) {
+    page.heading("planted faults");
+    page.line(format!(
+        "  {} of {} caught at their node",
+        score.caught, score.total
+    ));
+    for missed in &score.missed {
+        let line = format!(
+            "missed: {} at {}: {}",
+            missed.kind, missed.site, missed.reason
+        );
+        page.sentence(2, &line);
+    }
+    if !score.not_planted.is_empty() {
+        page.sentence(
+            2,
+            &format!("no place for: {}", score.not_planted.join(", ")),
+        );
+    }
+}
+
+pub(super) fn certificate(page: &mut Page, outcome: &Outcome, detail: Detail) {
+    let certificate = &outcome.certificate;
+    page.heading("certificate");
+    page.line(format!(
+        "  {}, {}, {}",
+        counted(u64::from(outcome.steps), "step"),
+        counted(u64::from(outcome.ranks), "rank"),
+        counted(outcome.nodes, "node"),
+    ));
+    let engine = &outcome.engine;
+    let versions: Vec<String> = engine
+        .versions
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
+    let strict = if engine.strict {
+        "strict"
+    } else {
+        "NON-STRICT"
+    };
+    let versions = versions.join(", ");
+    page.sentence(
+        2,
+        &format!(
+            "engine {} ({strict}): {}, {versions}",
+            engine.name, engine.adapter
+        ),
+    );
+    variables(page, &certificate.variables);
+    page.sentence(2, &format!("plans: {}", certificate.plan_basis));
+    if detail == Detail::Full {
+        in_full(page, outcome, certificate);
+    }
+    page.heading("not covered");
+    for sentence in &outcome.not_covered {
+        page.sentence(2, &format!("- {sentence}"));
+    }
+}
+
+fn variables(page: &mut Page, variables: &[ChoiceVariable]) {
+    if variables.is_empty() {
+        page.line("  nothing is free");
+    }
+    for variable in variables {
+        let values = match &variable.values {
+            Values::Listed(values) => values.join(", "),
+            Values::AnyOrder => "any order".to_string(),
+        };
+        let scope = slug(variable.scope);
+        page.sentence(
+            2,
+            &format!("free: {} (one value a {scope}): {values}", variable.name),
+        );
+    }
+}
+
+fn in_full(page: &mut Page, outcome: &Outcome, certificate: &Certificate) {
+    for (name, hash) in [
+        ("scenario", &outcome.scenario.hash),
+        ("recipe", &certificate.recipe_hash),
+        ("data", &certificate.data_hash),
+        ("kernels", &certificate.kernels_hash),
+    ] {
+        page.line(format!("  {name:<8}  {hash}"));
+    }
+    page.sentence(2, &format!("second run: {}", certificate.second_run));
+    for assumption in &certificate.assumptions {
+        page.sentence(2, assumption);
+    }
+    let points = grouped(outcome.point_count());
+    page.line(format!("  {points} choice points in all"));
+}

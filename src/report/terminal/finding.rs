@@ -1,0 +1,181 @@
+//! What explains a verdict: the first divergence, its witness, what removes it, hazards, and sums
+//! that could not have differed.
+
+use super::{Page, style};
+use crate::prove::outcome::{
+    FirstDivergence, Hazard, Outcome, Remedy, VacuityFinding, VacuityReason, VisibleEffect, Witness,
+};
+use crate::report::junit::vacuity_line;
+use crate::report::names::{counted, grouped, ranks, slug};
+
+pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
+    if let Some(first) = &outcome.first_divergence {
+        first_divergence(page, first);
+    }
+    if let Some(shown) = &outcome.witness {
+        witness(page, shown);
+    }
+    if let Some(effect) = &outcome.visible_effect {
+        visible_effect(page, effect, outcome.steps);
+    }
+    remedies(page, &outcome.remedies);
+    hazards(page, &outcome.hazards);
+    vacuity(page, &outcome.vacuity);
+}
+
+fn first_divergence(page: &mut Page, first: &FirstDivergence) {
+    page.heading("first divergence");
+    page.sentence(2, &first.site.to_string());
+    let family = first
+        .family
+        .map(|family| format!(", {}", slug(family)))
+        .unwrap_or_default();
+    let before = counted(first.nodes_equal_before, "node");
+    let group: String = first.group.iter().map(|name| format!("{name}: ")).collect();
+    let ranks = ranks(&first.ranks);
+    page.line(format!(
+        "  {group}{ranks}{family}; {before} before it agree"
+    ));
+    let how = if first.is_origin {
+        "its inputs are equal"
+    } else {
+        "its inputs differ already"
+    };
+    page.line(format!("  {how}"));
+    let variable = &first.variable;
+    let scope = slug(variable.scope);
+    page.line(format!("  free: {} (one value a {scope})", variable.name));
+    page.line(format!("  A: {}", first.value_a));
+    page.line(format!("  B: {}", first.value_b));
+}
+
+/// Addends that are listed.
+const ADDENDS_SHOWN: usize = 16;
+
+fn witness(page: &mut Page, witness: &Witness) {
+    page.heading("witness");
+    let ulp = witness
+        .max_ulp
+        .map_or(", with a NaN among them".to_string(), |ulp| {
+            format!(", by at most {} ulp", grouped(ulp))
+        });
+    page.line(format!(
+        "  element {}; {} of {} differ{ulp}",
+        grouped(witness.element),
+        grouped(witness.differing_elements),
+        counted(witness.total_elements, "element"),
+    ));
+    page.sentence(2, &format!("A = {}", witness.plan_a));
+    page.sentence(2, &format!("B = {}", witness.plan_b));
+    let width = witness
+        .addends
+        .iter()
+        .map(|addend| addend.source.chars().count())
+        .max();
+    let width = width.unwrap_or(0).max("sum A".len());
+    let row =
+        |name: &str, hex: &str, decimal: &str| format!("    {name:<width$}  {hex}  {decimal}");
+    for addend in witness.addends.iter().take(ADDENDS_SHOWN) {
+        page.line(row(
+            &addend.source,
+            &addend.value.hex,
+            &addend.value.decimal,
+        ));
+    }
+    let rest = witness.addends.len().saturating_sub(ADDENDS_SHOWN);
+    if rest > 0 {
+        page.line(style::dim(&format!(
+            "    and {} more",
+            grouped(rest as u64)
+        )));
+    }
+    page.line(row("sum A", &witness.sum_a.hex, &witness.sum_a.decimal));
+    page.line(row("sum B", &witness.sum_b.hex, &witness.sum_b.decimal));
+    if witness.counterfactual {
+        page.line("  shown by changing this node alone, though its variable reaches further");
+    }
+    for cause in &witness.causes {
+        page.line(format!("  from {cause}"));
+    }
+}
+
+fn visible_effect(page: &mut Page, effect: &VisibleEffect, steps: u32) {
+    page.heading("visible effect");
+    let Some(step) = effect.first_step else {
+        let steps = counted(u64::from(steps), "step");
+        page.line(format!(
+            "  {} is the same in the {steps} that were run",
+            effect.metric
+        ));
+        return;
+    };
+    page.line(format!("  {} differs from step {step} on", effect.metric));
+    for (name, value) in [("A", &effect.value_a), ("B", &effect.value_b)] {
+        if let Some(bits) = value {
+            page.line(format!("    {name}  {}  {}", bits.hex, bits.decimal));
+        }
+    }
+}
+
+fn remedies(page: &mut Page, remedies: &[Remedy]) {
+    if remedies.is_empty() {
+        return;
+    }
+    page.heading("switches that were tried");
+    for remedy in remedies {
+        let mark = if remedy.removes {
+            style::good("removes it")
+        } else {
+            style::bad("does not   ")
+        };
+        page.line(format!(
+            "  {mark}  {} ({})",
+            remedy.switch,
+            remedy.tried_grade.words()
+        ));
+    }
+}
+
+/// Hazards that are listed.
+const HAZARDS_SHOWN: usize = 8;
+
+fn hazards(page: &mut Page, hazards: &[Hazard]) {
+    if hazards.is_empty() {
+        return;
+    }
+    page.heading("hazards");
+    for hazard in hazards.iter().take(HAZARDS_SHOWN) {
+        let kind = slug(hazard.kind);
+        page.line(format!(
+            "  {kind}: `{}` on rank {}",
+            hazard.buffer, hazard.rank
+        ));
+        page.sentence(4, &hazard.first.to_string());
+        if let Some(second) = &hazard.second {
+            page.sentence(4, &second.to_string());
+        }
+    }
+    let rest = hazards.len().saturating_sub(HAZARDS_SHOWN);
+    if rest > 0 {
+        page.line(style::dim(&format!("  and {} more", grouped(rest as u64))));
+    }
+}
+
+fn vacuity(page: &mut Page, findings: &[VacuityFinding]) {
+    if findings.is_empty() {
+        return;
+    }
+    page.heading("what could not have failed here");
+    for finding in findings {
+        let reason = match finding.reason {
+            VacuityReason::TooFewAddends => "too few addends to differ",
+            VacuityReason::SilentHere => "order-dependent, silent here",
+        };
+        let points = counted(finding.points, "point");
+        page.line(format!("  {}: {reason} ({points})", slug(finding.family)));
+        if let Some(site) = &finding.site {
+            page.sentence(4, site);
+        }
+        page.sentence(4, &vacuity_line(finding));
+    }
+}

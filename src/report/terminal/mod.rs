@@ -1,0 +1,117 @@
+//! The report for people: the verdict first, then what explains it, then what it rests on, and
+//! last the line to paste.
+
+mod basis;
+mod finding;
+mod points;
+mod style;
+
+use super::Report;
+use super::exit::is_met;
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// `-q`: the verdict and the line to paste.
+    Verdict,
+    /// What a reader of the verdict asks next.
+    Usual,
+    /// `-v`: the certificate in full.
+    Full,
+}
+
+/// A text of lines under headings.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.text.push_str(line.as_ref());
+        self.text.push('\n');
+    }
+
+    /// A heading, after an empty line.
+    fn heading(&mut self, title: &str) {
+        self.line("");
+        self.line(style::bold(title));
+    }
+
+    /// A sentence, broken at blanks to lines of at most [`COLUMNS_MAX`], the later ones indented.
+    fn sentence(&mut self, indent: usize, sentence: &str) {
+        let mut line = " ".repeat(indent);
+        let mut is_empty = true;
+        for word in sentence.split_whitespace() {
+            if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS_MAX {
+                self.line(std::mem::replace(&mut line, " ".repeat(indent + 2)));
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            is_empty = false;
+        }
+        self.line(line);
+    }
+}
+
+const COLUMNS_MAX: usize = 96;
+
+impl Report {
+    /// The report with styles, for `anstream`.
+    pub fn to_human(&self, detail: Detail) -> String {
+        let mut page = Page::default();
+        verdict(&mut page, self);
+        if detail > Detail::Verdict {
+            finding::explain(&mut page, &self.outcome);
+            points::table(&mut page, &self.outcome);
+            basis::checks(&mut page, &self.outcome);
+            basis::certificate(&mut page, &self.outcome, detail);
+        }
+        if let Some(command) = self.replay_command() {
+            page.line("");
+            page.line(format!("reproduce it with: {}", style::bold(&command)));
+        }
+        page.text
+    }
+
+    /// What was found, without styles: the body of a JUnit failure.
+    pub(super) fn plain_findings(&self) -> String {
+        let mut page = Page::default();
+        finding::explain(&mut page, &self.outcome);
+        style::plain(&page.text)
+    }
+}
+
+fn verdict(page: &mut Page, report: &Report) {
+    let outcome = &report.outcome;
+    let name = style::bold(&outcome.scenario.name);
+    page.line(format!("{name}: {}", style::grade(outcome.grade())));
+    page.line(format!(
+        "  within this allocation: {}",
+        style::grade(outcome.within)
+    ));
+    let across = outcome
+        .across
+        .map_or("not checked".to_string(), style::grade);
+    page.line(format!("  across allocations:     {across}"));
+    if let Some(expect) = &report.expect {
+        let met = if is_met(expect, outcome) {
+            style::good("met")
+        } else {
+            style::bad("not met")
+        };
+        let first = expect
+            .first
+            .iter()
+            .map(|op| format!(" first at {op}"))
+            .collect::<String>();
+        page.line(format!("  expected {}{first}: {met}", expect.grade.words()));
+    }
+    page.sentence(2, &outcome.not_said);
+}
+
+#[cfg(test)]
+mod tests;

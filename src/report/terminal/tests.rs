@@ -1,0 +1,135 @@
+use super::*;
+use crate::report::{Requirement, sample};
+use crate::scenario::{Expectation, Grade};
+
+fn plain(outcome: crate::prove::outcome::Outcome, detail: Detail) -> String {
+    style::plain(&Report::new(outcome, &Requirement::default(), None).to_human(detail))
+}
+
+#[test]
+fn a_divergence_reads_from_verdict_to_replay_line() {
+    insta::assert_snapshot!(plain(sample::divergent(), Detail::Usual), @r#"
+    any-allocation: divergent
+      within this allocation: proved
+      across allocations:     divergent
+      This is a proof about the model of the job named in the certificate; it does not say that the
+        job's own kernels keep their bits.
+
+    first divergence
+      step 1, grad-reduce, ddp.bucket0, reduce_scatter
+      dp 0: ranks 0 2 4 6, dp-gradients; 4,211 nodes before it agree
+      its inputs are equal
+      free: placement (one value a run)
+      A: block-2x8
+      B: plane2-2x8
+
+    witness
+      element 77; 317 of 8,192 elements differ, by at most 3 ulp
+      A = (((r0 + r2) + r4) + r6)
+      B = (((r0 + r4) + r2) + r6)
+        rank 0  0x3f800000  1.0
+        rank 2  0x3380d959  6e-8
+        rank 4  0x3380d959  6e-8
+        rank 6  0x80000000  -0.0
+        sum A   0x3f800001  1.0000001
+        sum B   0x3f800000  1.0
+      from topologies/block-2x8.toml
+      from topologies/plane2-2x8.toml
+
+    visible effect
+      lm loss differs from step 2 on
+        A  0x40a80000  5.25
+        B  0x40a80002  5.250001
+
+    switches that were tried
+      removes it  ddp_reduce_scatter_with_fp32_accumulation = true (proved)
+      does not     env.NCCL_ALGO = "Tree" (divergent)
+
+    choice points, by what proved them
+                               P         L0    addends  at full size
+      dp-gradients            40          -          4            38
+      tensor-parallel          -      1,280          2             8
+
+    oracles
+      R2R  equal (51,234 comparisons)
+      RES  equal (9 comparisons)
+      XR   equal (512 comparisons)
+
+    planted faults
+      12 of 12 caught at their node
+
+    lm loss, a value a step
+      5.546120 5.500000 5.250000 5.125000
+
+    certificate
+      4 steps, 16 ranks, 51,234 nodes
+      engine cpu (strict): x86-64, naga 30.0.2, cranelift 0.135.8
+      free: placement (one value a run): block-2x8, plane2-2x8
+      plans: NCCL 2.30.7, read from source; in-node orders from the topology file
+
+    not covered
+      - the insides of closed kernels, such as cuBLAS and FlashAttention
+
+    reproduce it with: bitproof replay 040G40R40M30E209000G23XC096KDR93
+    "#);
+}
+
+#[test]
+fn a_vacuous_check_says_what_could_not_have_failed() {
+    let text = plain(sample::vacuous(), Detail::Usual);
+    assert!(text.starts_with("vacuous: vacuous\n"), "{text}");
+    assert!(
+        text.contains("dp-gradients: too few addends to differ (12 points)"),
+        "{text}"
+    );
+    assert!(
+        text.contains("2 addends here, 38 at full size; give the scenario"),
+        "{text}"
+    );
+    assert!(
+        text.contains("loss-mean: order-dependent, silent here"),
+        "{text}"
+    );
+}
+
+#[test]
+fn quiet_keeps_the_verdict_and_the_line_to_paste() {
+    let text = plain(sample::divergent(), Detail::Verdict);
+    assert!(text.starts_with("any-allocation: divergent\n"));
+    assert!(text.ends_with("bitproof replay 040G40R40M30E209000G23XC096KDR93\n"));
+    assert!(!text.contains("witness"));
+}
+
+#[test]
+fn verbose_prints_hashes_and_assumptions() {
+    let usual = plain(sample::proved(), Detail::Usual);
+    let full = plain(sample::proved(), Detail::Full);
+    assert!(!usual.contains("A2 purity") && full.contains("A2 purity"));
+    assert!(full.contains(&"d".repeat(64)));
+    assert!(!full.contains("reproduce it"));
+}
+
+#[test]
+fn an_expectation_is_judged_in_sight() {
+    let expect = Expectation {
+        grade: Grade::Divergent,
+        first: Some("reduce_scatter".into()),
+    };
+    let report = Report::new(sample::divergent(), &Requirement::default(), Some(expect));
+    let text = style::plain(&report.to_human(Detail::Verdict));
+    assert!(
+        text.contains("expected divergent first at reduce_scatter: met"),
+        "{text}"
+    );
+}
+
+#[test]
+fn lines_fit_the_page_and_styles_strip_away() {
+    for outcome in [sample::proved(), sample::divergent(), sample::vacuous()] {
+        let text = plain(outcome, Detail::Full);
+        assert!(!text.contains('\u{1b}'));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
+}

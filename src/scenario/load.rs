@@ -1,0 +1,132 @@
+//! Scenarios from files and flags.
+
+use std::path::{Path, PathBuf};
+
+use super::{Scenario, read};
+use crate::diagnostic::document::{Entry, Item, Table, Value};
+use crate::diagnostic::{Diagnostic, Findings, Place, Source, SourceError};
+use crate::recipe::is_recipe;
+
+/// What the command line changes.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// `KEY=VALUE`, dotted keys of the scenario; `recipe.KEY` reaches into the recipe.
+    pub set: Vec<String>,
+    /// Trains on this file.
+    pub data: Option<PathBuf>,
+    /// Replaces the scenario's `seed`, not the recipe's.
+    pub seed: Option<u64>,
+    pub steps: Option<u32>,
+}
+
+/// A scenario and the warnings about it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub scenario: Scenario,
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Scenario {
+    /// Loads a scenario, or a bare recipe as the scenario around it.
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Vec<Diagnostic>> {
+        let source = Source::read(path).map_err(|error| vec![unreadable(&error, path)])?;
+        Scenario::from_source(&source, path, overrides)
+    }
+
+    /// A scenario from a text that stands for the file at `path`; other files are looked for
+    /// beside it.
+    pub fn from_source(
+        source: &Source,
+        path: &Path,
+        overrides: &Overrides,
+    ) -> Result<Loaded, Vec<Diagnostic>> {
+        let mut findings = Findings::default();
+        let scenario = document(source, overrides, &mut findings).and_then(|document| {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let stem = path
+                .file_stem()
+                .map(|stem| stem.to_string_lossy().into_owned());
+            let site = read::Site {
+                folder,
+                stem: stem.unwrap_or_default(),
+            };
+            read::scenario(&document, &site, overrides, &mut findings)
+        });
+        findings
+            .finish(scenario)
+            .map(|(scenario, warnings)| Loaded { scenario, warnings })
+    }
+}
+
+fn unreadable(error: &SourceError, path: &Path) -> Diagnostic {
+    let finding = Diagnostic::error("unreadable-file", error.to_string());
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let folder = parent.unwrap_or(Path::new("."));
+    match nearest_file(folder, path) {
+        Some(name) => {
+            let name = folder.join(name);
+            finding.with_help(format!("did you mean `{}`?", name.display()))
+        }
+        None => finding.with_help("scenarios come with bitproof in the folder `scenarios`"),
+    }
+}
+
+/// Most directory entries that are looked through for a suggestion.
+const FOLDER_ENTRIES_MAX: usize = 1_000;
+
+fn nearest_file(folder: &Path, path: &Path) -> Option<String> {
+    let wanted = path.file_name()?.to_str()?;
+    let entries = std::fs::read_dir(folder).ok()?.take(FOLDER_ENTRIES_MAX);
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    names.retain(|name| name != wanted);
+    names.sort();
+    crate::diagnostic::nearest(wanted, names.iter().map(String::as_str)).map(str::to_string)
+}
+
+/// The scenario's document with the command line's assignments on top. A bare recipe becomes the
+/// `recipe` table of a document.
+fn document(source: &Source, overrides: &Overrides, findings: &mut Findings) -> Option<Table> {
+    let mut document = Table::parse(source, findings)?;
+    let bare = is_recipe(&document);
+    if bare {
+        document = wrapped("recipe", document);
+    }
+    for text in &overrides.set {
+        let mut assignment = Table::parse_assignment("--set", text, findings)?;
+        if bare && assignment.table("recipe").is_none() {
+            assignment = wrapped("recipe", assignment);
+        }
+        // A recipe may be a file name in the document: what is set goes on top of the file.
+        if let Some(recipe) = assignment.entries.remove("recipe") {
+            match recipe.item.value {
+                Value::Table(_) => {
+                    let place = recipe.key.clone();
+                    let entries = [("override".to_string(), recipe)].into();
+                    document.overlay(&Table { place, entries });
+                }
+                _ => {
+                    document.entries.insert("recipe".into(), recipe);
+                }
+            }
+        }
+        document.overlay(&assignment);
+    }
+    Some(document)
+}
+
+fn wrapped(key: &str, table: Table) -> Table {
+    let place = table.place.clone();
+    let start = Place::new(&place.source, 0..0);
+    let item = Item {
+        value: Value::Table(table),
+        place: place.clone(),
+    };
+    Table {
+        place,
+        entries: [(key.to_string(), Entry { key: start, item })].into(),
+    }
+}

@@ -1,0 +1,131 @@
+//! A scenario: a recipe, the allocations it may run on, what is free, what is compared, and what
+//! is expected.
+
+mod allocation;
+mod choice;
+mod content;
+mod find;
+mod full_size;
+mod grade;
+mod load;
+mod read;
+
+pub use choice::{ChoiceVariable, Scope, Values};
+pub use find::{Found, find_by_hash};
+pub use full_size::FullSize;
+pub use grade::Grade;
+pub use load::{Loaded, Overrides};
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::diagnostic::Source;
+use crate::fault::Component;
+use crate::recipe::Recipe;
+use crate::topology::Allocation;
+
+/// Allocation files of one scenario.
+pub const ALLOCATIONS_MAX: usize = 64;
+/// Lists of restarts, and restarts in one list.
+pub const RESTARTS_MAX: usize = 64;
+/// Longest training text: 1 GiB.
+pub const DATA_BYTES_MAX: u64 = 1 << 30;
+
+/// A comparison that exposes a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum OracleKind {
+    /// Run to run.
+    R2R,
+    /// Straight against resumed.
+    RES,
+    /// Copies that must agree across ranks.
+    XR,
+}
+
+impl OracleKind {
+    pub const ALL: [OracleKind; 3] = [OracleKind::R2R, OracleKind::RES, OracleKind::XR];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            OracleKind::R2R => "R2R",
+            OracleKind::RES => "RES",
+            OracleKind::XR => "XR",
+        }
+    }
+}
+
+/// What a scenario leaves open beyond its recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Free {
+    /// Any of the scenario's allocations may be given to the job.
+    Placement,
+}
+
+/// One allocation: a file of `topologies/`, or a text inside the scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocationFile {
+    /// The allocation's own name, unlike that of any other of the scenario.
+    pub name: String,
+    pub source: Source,
+    /// What the text says; it places exactly the recipe's ranks.
+    pub allocation: Allocation,
+}
+
+/// Checkpoints of the RES oracle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CheckpointPlan {
+    /// Components that a checkpoint leaves out.
+    pub omit: BTreeSet<Component>,
+    /// Runs to compare with the straight one: the steps after which each is killed and resumed.
+    pub restarts: Vec<Vec<u32>>,
+}
+
+/// What the ranks are trained on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// The text that comes with bitproof.
+    BuiltIn,
+    File {
+        path: PathBuf,
+        bytes: Arc<[u8]>,
+    },
+}
+
+/// What the author of a scenario expects of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Expectation {
+    pub grade: Grade,
+    /// The op of the first node where bits part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
+}
+
+/// A scenario whose rules hold.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub name: String,
+    pub about: Option<String>,
+    /// Steps that are checked: at most the recipe's `train_iters`.
+    pub steps: u32,
+    pub recipe: Recipe,
+    /// Empty: hosts of eight GPUs, filled in rank order.
+    pub allocations: Vec<AllocationFile>,
+    pub free: BTreeSet<Free>,
+    pub oracles: BTreeSet<OracleKind>,
+    pub checkpoint: CheckpointPlan,
+    /// The job that this scenario stands for.
+    pub full_size: Option<FullSize>,
+    pub data: Data,
+    /// Seed of the orders that are sampled where not all can be tried.
+    pub seed: u64,
+    /// *Proved on this input* counts as a pass.
+    pub accept_input: bool,
+    pub expect: Option<Expectation>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,342 @@
+//! From a document to a [`Scenario`].
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::*;
+use crate::diagnostic::document::{Item, Reader, Table, Value};
+use crate::diagnostic::{Diagnostic, Findings, Place};
+use crate::plan::Environment;
+
+/// Where the document stands.
+pub(super) struct Site<'a> {
+    pub folder: &'a Path,
+    /// The file's name without its ending, the default name of the scenario.
+    pub stem: String,
+}
+
+pub(super) fn scenario(
+    document: &Table,
+    site: &Site<'_>,
+    overrides: &Overrides,
+    findings: &mut Findings,
+) -> Option<Scenario> {
+    let mut reader = Reader::new(document, "", findings);
+    let name = reader
+        .text("name")
+        .map_or(site.stem.clone(), |(name, _)| name.to_string());
+    let about = reader.text("about").map(|(about, _)| about.to_string());
+    let recipe = recipe(&mut reader, site);
+    let seed = reader.integer("seed", 0..=i64::MAX, Some(0)).value as u64;
+    let free = words(&mut reader, "free", &[("placement", Free::Placement)]);
+    let oracles = OracleKind::ALL.map(|oracle| (oracle.name(), oracle));
+    let oracles = reader.words("oracles", &oracles);
+    let accept_input = !words(&mut reader, "accept", &[("input", ())]).is_empty();
+    let allocations = allocation::read(&mut reader, site, &free);
+    let expect = reader
+        .table("expect")
+        .map(|table| expectation(table, reader.findings));
+    let data = data(&mut reader, site, overrides);
+    // What follows needs the recipe's sizes; without them its keys are only known, not judged.
+    let Some(recipe) = recipe else {
+        for key in ["steps", "checkpoint", "full_size"] {
+            reader.entry(key);
+        }
+        reader.finish();
+        return None;
+    };
+    allocation::fit(&allocations, &recipe, reader.findings);
+    let steps = steps(&mut reader, overrides, &recipe);
+    let full_size = reader.table("full_size");
+    let full_size = full_size.map(|table| FullSize::read(table, &recipe, reader.findings));
+    let (checkpoint, oracles) = checkpoint(&mut reader, oracles, steps);
+    reader.finish();
+    let data = data?;
+    data_is_long_enough(&data, &recipe, findings)?;
+    Some(Scenario {
+        name,
+        about,
+        steps,
+        recipe,
+        allocations: allocations.into_iter().map(|given| given.file).collect(),
+        free,
+        oracles,
+        checkpoint,
+        full_size,
+        data,
+        seed: overrides.seed.unwrap_or(seed),
+        accept_input,
+        expect: expect.flatten(),
+    })
+}
+
+fn words<T: Clone + Ord>(
+    reader: &mut Reader<'_>,
+    key: &'static str,
+    words: &[(&str, T)],
+) -> BTreeSet<T> {
+    reader
+        .words(key, words)
+        .unwrap_or_default()
+        .into_iter()
+        .collect()
+}
+
+/// The recipe: a table, or a file with the table `override` on top.
+fn recipe(reader: &mut Reader<'_>, site: &Site<'_>) -> Option<Recipe> {
+    let over = reader.table("override");
+    let Some(entry) = reader.entry("recipe") else {
+        reader.missing("recipe", "a table, or the path of a recipe file");
+        return None;
+    };
+    let (mut table, path) = match &entry.item.value {
+        Value::Table(table) => (table.clone(), "recipe"),
+        Value::Text(name) => {
+            let source = file(name, &entry.item.place, site, reader.findings)?;
+            (Table::parse(&source, reader.findings)?, "")
+        }
+        _ => {
+            reader.wrong_type("recipe", &entry.item, "a table or a path", ());
+            return None;
+        }
+    };
+    if let Some(over) = over {
+        table.overlay(over);
+    }
+    let recipe = Recipe::from_table(&table, path, reader.findings);
+    environment(&table, reader.findings);
+    recipe
+}
+
+/// What NCCL would make of the environment: a value that it or we cannot follow is an error here,
+/// with its place, and not in the middle of a check.
+fn environment(recipe: &Table, findings: &mut Findings) {
+    let Some(table) = recipe.table("env") else {
+        return;
+    };
+    let mut is_sound = true;
+    let mut variables = Vec::new();
+    for (name, entry) in &table.entries {
+        let value = match &entry.item.value {
+            Value::Text(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            // The recipe has complained already.
+            _ => continue,
+        };
+        if let Err(error) = Environment::parse([(name.as_str(), value.as_str())]) {
+            is_sound = false;
+            findings.push(
+                Diagnostic::error("environment", error.to_string())
+                    .at(&entry.item.place, "read as NCCL reads it"),
+            );
+        }
+        variables.push((name.as_str(), value));
+    }
+    let all = variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()));
+    if let (true, Err(error)) = (is_sound, Environment::parse(all)) {
+        let finding = Diagnostic::error("environment", error.to_string());
+        findings.push(finding.at(&table.place, "these values do not go together"));
+    }
+}
+
+/// A file named in the document, relative to it.
+pub(super) fn file(
+    name: &str,
+    place: &Place,
+    site: &Site<'_>,
+    findings: &mut Findings,
+) -> Option<Source> {
+    match Source::read(&site.folder.join(name)) {
+        Ok(source) => Some(source),
+        Err(error) => {
+            findings.push(
+                Diagnostic::error("unreadable-file", error.to_string())
+                    .at(place, "named here")
+                    .with_note("paths in a scenario are relative to its file"),
+            );
+            None
+        }
+    }
+}
+
+fn expectation(table: &Table, findings: &mut Findings) -> Option<Expectation> {
+    let mut reader = Reader::new(table, "expect", findings);
+    let first = reader.text("first").map(|(op, _)| op.to_string());
+    let grade = reader.word("grade", &Grade::slugs(), Grade::Proved);
+    if !grade.is_given() && grade.sound {
+        reader.missing("grade", "a grade");
+    }
+    reader.finish();
+    grade.is_given().then_some(Expectation {
+        grade: grade.value,
+        first,
+    })
+}
+
+fn steps(reader: &mut Reader<'_>, overrides: &Overrides, recipe: &Recipe) -> u32 {
+    let most = recipe.train_iters;
+    let steps = reader.count("steps", 1..=most, Some(most)).value;
+    let Some(asked) = overrides.steps else {
+        return steps;
+    };
+    if !(1..=most).contains(&asked) {
+        let source = Source::new("--steps", asked.to_string());
+        let place = Place::new(&source, 0..source.text.len());
+        let message = format!("`--steps` is {asked}, out of range");
+        let help =
+            format!("the recipe trains `train_iters = {most}` steps: 1 to {most} can be checked");
+        reader.findings.push(
+            Diagnostic::error("out-of-range", message)
+                .at(&place, "")
+                .with_help(help),
+        );
+        return steps;
+    }
+    asked
+}
+
+/// Restarts, and the oracles that are left: a run of one step cannot be resumed.
+fn checkpoint(
+    reader: &mut Reader<'_>,
+    oracles: Option<Vec<OracleKind>>,
+    steps: u32,
+) -> (CheckpointPlan, BTreeSet<OracleKind>) {
+    let place = reader.place();
+    let asked = oracles.is_some();
+    let mut oracles: BTreeSet<OracleKind> = oracles
+        .unwrap_or(OracleKind::ALL.to_vec())
+        .into_iter()
+        .collect();
+    if steps == 1 && oracles.remove(&OracleKind::RES) {
+        let message = "a run of one step has no step to resume before";
+        let finding = match asked {
+            true => Diagnostic::error("nothing-to-resume", message),
+            false => Diagnostic::warning("nothing-to-resume", message),
+        };
+        let help = "check at least two steps, or leave RES out of `oracles`";
+        reader
+            .findings
+            .push(finding.at(place, "RES is not checked").with_help(help));
+    }
+    let empty = Table {
+        place: place.clone(),
+        entries: Default::default(),
+    };
+    let table = reader.table("checkpoint").unwrap_or(&empty);
+    let mut reader = Reader::new(table, "checkpoint", reader.findings);
+    let components = Component::ALL.map(|component| (component.name(), component));
+    let omit = words(&mut reader, "omit", &components);
+    let restarts = match reader.array("restarts", "an array of arrays of steps") {
+        Some(items) => restarts(&mut reader, items, steps),
+        None => default_restarts(steps),
+    };
+    reader.finish();
+    (CheckpointPlan { omit, restarts }, oracles)
+}
+
+/// One restart after an odd and an even step, and two in one run, as far as the steps allow.
+fn default_restarts(steps: u32) -> Vec<Vec<u32>> {
+    match steps {
+        0 | 1 => Vec::new(),
+        2 => vec![vec![1]],
+        3 => vec![vec![1], vec![2], vec![1, 2]],
+        _ => vec![vec![1], vec![2], vec![1, 3]],
+    }
+}
+
+fn restarts(reader: &mut Reader<'_>, items: &[Item], steps: u32) -> Vec<Vec<u32>> {
+    let mut lists = Vec::new();
+    for item in items {
+        let Value::Array(numbers) = &item.value else {
+            reader.wrong_type("restarts", item, "an array of steps", ());
+            continue;
+        };
+        let list: Vec<i64> = numbers
+            .iter()
+            .filter_map(|number| match number.value {
+                Value::Integer(step) => Some(step),
+                _ => reader.wrong_type("restarts", number, "a step", None).value,
+            })
+            .collect();
+        let in_range = list.iter().all(|step| (1..i64::from(steps)).contains(step));
+        let ascending = list.is_sorted_by(|a, b| a < b) && !list.is_empty();
+        if !in_range || !ascending || list.len() > RESTARTS_MAX || lists.len() >= RESTARTS_MAX {
+            let most = steps.saturating_sub(1);
+            let label = format!("expected ascending steps from 1 to {most}");
+            let message = "this run cannot be killed and resumed so".to_string();
+            reader.complain("out-of-range", message, item, &label);
+            continue;
+        }
+        lists.push(list.into_iter().map(|step| step as u32).collect());
+    }
+    lists
+}
+
+fn data(reader: &mut Reader<'_>, site: &Site<'_>, overrides: &Overrides) -> Option<Data> {
+    let expected = reader.text("data_blake3");
+    let named = reader.text("data");
+    if let Some(path) = &overrides.data {
+        let place = Source::new("--data", path.display().to_string());
+        let place = Place::new(&place, 0..place.text.len());
+        return data_file(path.clone(), &place, reader.findings);
+    }
+    let (name, place) = match named {
+        None | Some(("built-in", _)) => return Some(Data::BuiltIn),
+        Some(named) => named,
+    };
+    let data = data_file(site.folder.join(name), place, reader.findings)?;
+    let hash = data
+        .blake3()
+        .map(|hash| hash.to_string())
+        .unwrap_or_default();
+    if let Some((expected, place)) = expected.filter(|(expected, _)| *expected != hash) {
+        reader.findings.push(
+            Diagnostic::error("data-changed", format!("`{name}` is not the file it was"))
+                .at(place, format!("expected BLAKE3 {expected}, found {hash}")),
+        );
+        return None;
+    }
+    Some(data)
+}
+
+fn data_file(path: PathBuf, place: &Place, findings: &mut Findings) -> Option<Data> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(&path)
+        .and_then(|file| file.take(DATA_BYTES_MAX + 1).read_to_end(&mut bytes));
+    let problem = match read {
+        Err(error) => format!("cannot read `{}`: {error}", path.display()),
+        Ok(length) if length as u64 > DATA_BYTES_MAX => {
+            format!("`{}` has more than {DATA_BYTES_MAX} bytes", path.display())
+        }
+        Ok(_) => {
+            return Some(Data::File {
+                path,
+                bytes: bytes.into(),
+            });
+        }
+    };
+    findings.push(
+        Diagnostic::error("unreadable-file", problem)
+            .at(place, "named here")
+            .with_help("any file does: the model reads bytes"),
+    );
+    None
+}
+
+fn data_is_long_enough(data: &Data, recipe: &Recipe, findings: &mut Findings) -> Option<()> {
+    let Data::File { path, bytes } = data else {
+        return Some(());
+    };
+    // A sample is a sequence and the byte that follows it.
+    let least = recipe.seq_length as usize + 1;
+    if bytes.len() >= least {
+        return Some(());
+    }
+    let message = format!("`{}` has {} bytes", path.display(), bytes.len());
+    let help = format!("one sample needs {least}: `seq_length` bytes and the next one");
+    findings.push(Diagnostic::error("data-too-short", message).with_help(help));
+    None
+}

@@ -1,0 +1,13 @@
+//! Hosts, their GPUs and NVLink domains, the in-node orders of NCCL's channels, and which rank runs
+//! on which GPU.
+
+mod allocation;
+mod file;
+mod graph;
+
+pub use allocation::{Allocation, Placement, Slot, Topology};
+pub use file::{TopologyError, TopologyErrorKind};
+pub use graph::{ChannelGraph, TreePattern};
+
+/// Ranks of the largest job that is accepted.
+pub const MAX_RANKS: u32 = 65_536;

@@ -1,0 +1,146 @@
+//! How parameters lie in the flat buffers, and the buckets that gradients are reduced in.
+
+use std::ops::Range;
+
+use crate::model::Parameter;
+
+/// Parameters start at multiples of this, and so does every data-parallel shard, as Megatron-LM's
+/// distributed optimizer pads them (`_ParamAndGradBuffer`; there shards are padded to 128 bytes'
+/// worth or more).
+const ALIGNMENT: u32 = 64;
+
+/// Consecutive words of the flat buffers, reduced together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    pub range: Range<u32>,
+}
+
+impl Bucket {
+    pub fn len(&self) -> u32 {
+        self.range.end - self.range.start
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Places of all parameters of one stage.
+///
+/// Parameters lie in reverse order of their modules, as gradients become ready in backward.
+/// Invariant: every bucket's length is a multiple of `64 * data_parallel_size`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlatLayout {
+    /// First word of each parameter, in the order of the parameters.
+    pub offsets: Vec<u32>,
+    pub buckets: Vec<Bucket>,
+    data_parallel_size: u32,
+}
+
+impl FlatLayout {
+    /// Buckets close once they hold at least `bucket_size` parameters; `None` is one bucket.
+    pub fn new(
+        parameters: &[Parameter],
+        bucket_size: Option<u32>,
+        data_parallel_size: u32,
+    ) -> Self {
+        assert!(data_parallel_size > 0 && !parameters.is_empty());
+        let whole = ALIGNMENT * data_parallel_size;
+        let mut offsets = vec![0; parameters.len()];
+        let mut buckets = Vec::new();
+        let (mut start, mut end, mut held) = (0u32, 0u32, 0u32);
+        for place in (0..parameters.len()).rev() {
+            let offset = end.next_multiple_of(ALIGNMENT);
+            offsets[place] = offset;
+            end = offset + parameters[place].len();
+            held += parameters[place].len();
+            let full = bucket_size.is_some_and(|size| held >= size);
+            if full || place == 0 {
+                end = start + (end - start).next_multiple_of(whole);
+                buckets.push(Bucket { range: start..end });
+                (start, held) = (end, 0);
+            }
+        }
+        FlatLayout {
+            offsets,
+            buckets,
+            data_parallel_size,
+        }
+    }
+
+    /// Words of a flat buffer.
+    pub fn len(&self) -> u32 {
+        self.buckets.last().map_or(0, |bucket| bucket.range.end)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The flat words that data-parallel rank `place` owns under the distributed optimizer: its
+    /// part of each bucket, in order.
+    pub fn shard(&self, place: u32) -> Vec<Range<u32>> {
+        let part = |bucket: &Bucket| {
+            let words = bucket.len() / self.data_parallel_size;
+            let start = bucket.range.start + place * words;
+            start..start + words
+        };
+        self.buckets.iter().map(part).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Partition;
+
+    fn parameters(sizes: &[u32]) -> Vec<Parameter> {
+        let one = |(place, columns): (usize, &u32)| Parameter {
+            name: format!("p{place}"),
+            rows: 1,
+            columns: *columns,
+            partition: Partition::Replicated,
+            decays: false,
+        };
+        sizes.iter().enumerate().map(one).collect()
+    }
+
+    #[test]
+    fn parameters_do_not_overlap_and_shards_cover_once() {
+        for (sizes, bucket_size, dp) in [
+            (vec![100, 7, 64, 1, 300], None, 4),
+            (vec![100, 7, 64, 1, 300], Some(70), 3),
+            (vec![5], Some(1), 1),
+        ] {
+            let list = parameters(&sizes);
+            let flat = FlatLayout::new(&list, bucket_size, dp);
+            let mut owners = vec![0; flat.len() as usize];
+            for (offset, parameter) in flat.offsets.iter().zip(&list) {
+                assert_eq!(offset % 64, 0);
+                for word in *offset..offset + parameter.len() {
+                    owners[word as usize] += 1;
+                }
+            }
+            assert!(owners.iter().all(|count| *count <= 1));
+            assert_eq!(owners.iter().sum::<u32>(), sizes.iter().sum::<u32>());
+            let mut shards = vec![0; flat.len() as usize];
+            for place in 0..dp {
+                for range in flat.shard(place) {
+                    assert_eq!(range.len() % 64, 0);
+                    range.for_each(|word| shards[word as usize] += 1);
+                }
+            }
+            assert!(shards.iter().all(|count| *count == 1));
+        }
+    }
+
+    #[test]
+    fn buckets_close_in_reverse_order() {
+        let flat = FlatLayout::new(&parameters(&[64, 64, 64]), Some(128), 1);
+        assert_eq!(flat.offsets, [128, 64, 0]);
+        assert_eq!(
+            flat.buckets,
+            [Bucket { range: 0..128 }, Bucket { range: 128..192 }]
+        );
+    }
+}

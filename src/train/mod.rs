@@ -1,0 +1,26 @@
+//! Training: layout, data, 1F1B schedule, gradient reduction, optimizer, checkpoints.
+
+mod batch;
+mod bucket;
+mod checkpoint;
+mod corpus;
+mod gradient;
+mod initial;
+mod layout;
+mod optimizer;
+mod options;
+mod pipeline;
+mod program;
+mod schedule;
+mod trainer;
+
+pub use batch::{Batch, vocabulary_segments};
+pub use bucket::{Bucket, FlatLayout};
+pub use checkpoint::{Checkpoint, CheckpointError, RankState};
+pub use corpus::{BUILT_IN_TEXT, Corpus, CorpusError};
+pub use initial::Initial;
+pub use layout::{CommunicatorKind, Coordinates, GroupIds, Layout, LayoutError};
+pub use options::{OptionsError, TrainOptions};
+pub use program::{Run, program};
+pub use schedule::{Work, one_forward_one_backward};
+pub use trainer::Trainer;

@@ -1,0 +1,214 @@
+//! Global gradient norm, clipping and AdamW, on all parameters or on this rank's shard of them.
+
+use std::ops::Range;
+
+use crate::model::{ParameterStore, Partition};
+use crate::numerics::Dtype;
+use crate::plan::{Combine, Init};
+use crate::train::bucket::FlatLayout;
+use crate::train::gradient::shards;
+use crate::train::layout::GroupIds;
+use crate::train::options::TrainOptions;
+use crate::world::{Family, GroupId, LocalOrder, Phase, Rank, SlotFold, Tensor};
+
+/// Optimizer state. All but the cells has the shard's length.
+#[derive(Clone, Debug)]
+pub struct Optimizer {
+    pub main_params: Tensor,
+    pub exp_avg: Tensor,
+    pub exp_avg_sq: Tensor,
+    /// `[1]` u32: steps taken. `[2]` fp32: beta1 and beta2 to that power.
+    pub step: Tensor,
+    pub powers: Tensor,
+    /// Bit 0: decays. Bit 1: counted by this rank in the global norm.
+    flags: Tensor,
+    /// The shard of the model's parameters, or all of them.
+    model: Tensor,
+    squares: Tensor,
+    /// `[64]`, `[1]`, `[2]` fp32: partial sums of squares; the sum; norm and clip coefficient.
+    lanes: Tensor,
+    sum: Tensor,
+    clip: Tensor,
+}
+
+const DECAYS: u32 = 1;
+const COUNTED: u32 = 2;
+/// Partial sums of the first of two folds, as a kernel's threads would hold them.
+const LANES: u32 = 64;
+
+impl Optimizer {
+    pub fn allocate(rank: &mut Rank, options: &TrainOptions, store: &ParameterStore) -> Optimizer {
+        let sharded = shards(options);
+        let ranks = if sharded {
+            options.layout.data_parallel_size
+        } else {
+            1
+        };
+        let len = store.values.len / ranks;
+        assert_eq!(
+            len % LANES,
+            0,
+            "buckets are padded to shards of whole lanes"
+        );
+        let mut new = |name: &str, len| rank.alloc(name, Dtype::F32, len);
+        let (main_params, exp_avg) = (new("main_params", len), new("exp_avg", len));
+        let (exp_avg_sq, powers) = (new("exp_avg_sq", len), new("beta_powers", 2));
+        let (squares, lanes) = (new("grad_squares", len), new("norm_lanes", LANES));
+        let (sum, clip) = (new("norm_sum", 1), new("clip", 2));
+        let model = if sharded {
+            rank.alloc("model_shard", options.model.params_dtype, len)
+        } else {
+            store.values
+        };
+        Optimizer {
+            main_params,
+            exp_avg,
+            exp_avg_sq,
+            step: rank.alloc("optimizer_step", Dtype::U32, 1),
+            powers,
+            flags: rank.alloc("parameter_flags", Dtype::U32, len),
+            model,
+            squares,
+            lanes,
+            sum,
+            clip,
+        }
+    }
+
+    /// `[1]` fp32: the global gradient norm of the step, before clipping.
+    pub fn norm(&self) -> Tensor {
+        self.clip.slice(0, 1)
+    }
+
+    /// Tells each element of the shard how it is treated. `owned` are the flat words of the shard.
+    pub fn upload_flags(
+        &self,
+        rank: &mut Rank,
+        store: &ParameterStore,
+        owned: &[Range<u32>],
+        tensor_rank: u32,
+    ) {
+        let mut whole = vec![0; store.values.len as usize];
+        for (parameter, offset) in store.parameters.iter().zip(&store.offsets) {
+            // A gain is the same on every tensor-parallel rank: the first one counts it.
+            let counted = parameter.partition != Partition::Replicated || tensor_rank == 0;
+            let bits = u32::from(parameter.decays) * DECAYS + u32::from(counted) * COUNTED;
+            let start = *offset as usize;
+            whole[start..start + parameter.len() as usize].fill(bits);
+        }
+        let parts = owned
+            .iter()
+            .flat_map(|part| &whole[part.start as usize..part.end as usize]);
+        let words: Vec<u32> = parts.copied().collect();
+        rank.upload("flags", self.flags, &words);
+    }
+
+    /// One step on the reduced gradients; the model's parameters are whole again afterwards.
+    pub fn step(
+        &self,
+        rank: &mut Rank,
+        options: &TrainOptions,
+        store: &ParameterStore,
+        layout: &FlatLayout,
+        groups: GroupIds,
+        grads: Tensor,
+    ) {
+        rank.set_phase(Phase::Optimizer);
+        rank.module("optimizer", |rank| {
+            self.global_norm(rank, options, groups, grads);
+            let betas = [options.adam_beta1.to_bits(), options.adam_beta2.to_bits()];
+            let cells = [self.step, self.powers];
+            rank.launch("advance", "optimizer_advance", [1, 1, 1], &cells, &betas);
+            self.adamw(rank, options, grads);
+            if shards(options) {
+                self.gather(rank, store, layout, groups.data);
+            }
+        });
+    }
+
+    fn global_norm(
+        &self,
+        rank: &mut Rank,
+        options: &TrainOptions,
+        groups: GroupIds,
+        grads: Tensor,
+    ) {
+        let count = grads.len;
+        let operands = [grads, self.flags, self.squares];
+        rank.launch(
+            "squares",
+            "grad_squares",
+            [count, 1, 1],
+            &operands,
+            &[count],
+        );
+        let fold = |addends: Tensor, out: Tensor| SlotFold {
+            family: Family::NormLocal,
+            addends,
+            slots: addends.len / out.len,
+            out,
+            init: Init::First,
+            order: LocalOrder::Ordered,
+        };
+        rank.fold("norm_lanes", fold(self.squares, self.lanes));
+        rank.fold("norm_local", fold(self.lanes, self.sum));
+        // Shards differ over data-parallel ranks; whole gradients are the same there.
+        let group = if shards(options) {
+            groups.world
+        } else {
+            groups.model
+        };
+        if rank.group(group).len() > 1 {
+            let family = Family::NormGlobal;
+            let handle = rank.all_reduce("norm_global", family, group, self.sum, Combine::Sum);
+            rank.wait(handle);
+        }
+        let params = [options.clip_grad.to_bits()];
+        rank.launch(
+            "clip",
+            "clip_coefficient",
+            [1, 1, 1],
+            &[self.sum, self.clip],
+            &params,
+        );
+    }
+
+    fn adamw(&self, rank: &mut Rank, options: &TrainOptions, grads: Tensor) {
+        let count = grads.len;
+        let operands = [
+            grads,
+            self.flags,
+            self.clip,
+            self.step,
+            self.powers,
+            self.main_params,
+            self.exp_avg,
+            self.exp_avg_sq,
+            self.model,
+        ];
+        let params = [
+            count,
+            options.lr.to_bits(),
+            options.adam_beta1.to_bits(),
+            options.adam_beta2.to_bits(),
+            options.adam_eps.to_bits(),
+            options.weight_decay.to_bits(),
+            options.lr_warmup_iters,
+            options.model.params_dtype.code(),
+        ];
+        rank.launch("adamw", "adamw", [count, 1, 1], &operands, &params);
+    }
+
+    /// Every rank's shard into every rank's parameters, bucket by bucket.
+    fn gather(&self, rank: &mut Rank, store: &ParameterStore, layout: &FlatLayout, group: GroupId) {
+        let ranks = store.values.len / self.model.len;
+        let mut handles = Vec::with_capacity(layout.buckets.len());
+        for bucket in &layout.buckets {
+            let (start, len) = (bucket.range.start, bucket.len());
+            let shard = self.model.slice(start / ranks, len / ranks);
+            let whole = store.values.slice(start, len);
+            handles.push(rank.all_gather("all_gather", group, shard, whole));
+        }
+        handles.into_iter().for_each(|handle| rank.wait(handle));
+    }
+}

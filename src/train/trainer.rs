@@ -1,0 +1,411 @@
+//! One rank's training: set up once, then step after step.
+
+use crate::model::{
+    Gpt, ModelShape, Parameter, ParameterStore, Partition, Scratch, Stage, rope_tables,
+    stage_parameters,
+};
+use crate::numerics::Dtype;
+use crate::plan::{Combine, Init};
+use crate::train::batch::{Batch, vocabulary_segments};
+use crate::train::bucket::FlatLayout;
+use crate::train::checkpoint::RankState;
+use crate::train::corpus::Corpus;
+use crate::train::gradient::{Gradients, shards};
+use crate::train::initial::Initial;
+use crate::train::layout::{Coordinates, GroupIds};
+use crate::train::optimizer::Optimizer;
+use crate::train::options::TrainOptions;
+use crate::train::pipeline::{Neighbours, Pipeline, StepData};
+use crate::world::{
+    Component, Family, LocalOrder, Phase, Rank, RankError, Segments, SlotFold, Tensor,
+};
+
+/// Everything one rank holds.
+#[derive(Debug)]
+pub struct Trainer {
+    options: TrainOptions,
+    groups: GroupIds,
+    place: Coordinates,
+    corpus: Corpus,
+    pub pipeline: Pipeline,
+    layout: FlatLayout,
+    pub gradients: Gradients,
+    pub optimizer: Optimizer,
+    /// `[1]` u32: samples consumed by the whole world.
+    data_position: Tensor,
+    tokens: Option<Tensor>,
+    targets: Option<Tensor>,
+    losses: Option<Tensor>,
+    loss: Option<Tensor>,
+}
+
+impl Trainer {
+    /// Allocates and fills this rank's memory: from `state` where it holds a tensor, fresh
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// Given weights or state that do not fit this rank.
+    pub fn new(
+        rank: &mut Rank,
+        options: &TrainOptions,
+        groups: GroupIds,
+        corpus: Corpus,
+        initial: &Initial,
+        state: Option<&RankState>,
+    ) -> Result<Trainer, RankError> {
+        rank.set_phase(Phase::Setup);
+        let place = options.layout.coordinates(rank.id);
+        let parameters = stage_parameters(&options.model, place.stage);
+        let data_ranks = options.layout.data_parallel_size;
+        let layout = FlatLayout::new(&parameters, options.ddp_bucket_size, data_ranks);
+        let stage = new_stage(rank, options, groups, place, parameters, &layout);
+        let optimizer = Optimizer::allocate(rank, options, &stage.store);
+        let gradients = Gradients::allocate(rank, options, &stage, &layout);
+        let rng = rank.alloc("rng", Dtype::U32, 4);
+        let trainer = Trainer {
+            data_position: rank.alloc("data_position", Dtype::U32, 1),
+            tokens: (place.stage == 0)
+                .then(|| new_step_tensor(rank, options, "tokens", Dtype::U32)),
+            targets: is_last(options, place)
+                .then(|| new_step_tensor(rank, options, "targets", Dtype::U32)),
+            losses: is_last(options, place)
+                .then(|| new_step_tensor(rank, options, "losses", Dtype::F32)),
+            loss: is_last(options, place).then(|| rank.alloc("lm_loss", Dtype::F32, 1)),
+            pipeline: {
+                let gpt = Gpt::new(rank, stage);
+                let neighbours = neighbours(options, place);
+                Pipeline::new(rank, gpt, neighbours, options.microbatches(), rng)
+            },
+            options: options.clone(),
+            groups,
+            place,
+            corpus,
+            layout,
+            gradients,
+            optimizer,
+        };
+        trainer.fill(rank, initial, state, rng)?;
+        trainer.declare(rank, rng);
+        Ok(trainer)
+    }
+
+    pub fn store(&self) -> &ParameterStore {
+        &self.pipeline.gpt.stage.store
+    }
+
+    /// One training step, up to and with the end of the step.
+    pub fn step(&mut self, rank: &mut Rank, step: u32) -> Result<(), RankError> {
+        rank.set_step(step);
+        let batch = self.load(rank)?;
+        let segments = self.segments(&batch);
+        let tokens_a_step = self.options.model.tokens() * self.options.microbatches();
+        let data = StepData {
+            tokens: self.tokens,
+            targets: self.targets,
+            segments: &segments,
+            losses: self.losses,
+            loss_scale: 1.0 / tokens_a_step as f32,
+        };
+        self.pipeline.run(rank, &data);
+        self.mean_loss(rank);
+        let (options, groups) = (&self.options, self.groups);
+        let stage = &self.pipeline.gpt.stage;
+        self.gradients
+            .reduce(rank, options, stage, &self.layout, groups);
+        let grads = self.gradients.reduced;
+        self.optimizer
+            .step(rank, options, &stage.store, &self.layout, groups, grads);
+        rank.module("data", |rank| {
+            let cell = [self.data_position];
+            let samples = [self.options.global_batch_size];
+            rank.launch("advance", "advance", [1, 1, 1], &cell, &samples);
+        });
+        rank.end_step()
+    }
+
+    /// Reads the data position and uploads the step's tokens, where this stage needs them.
+    fn load(&self, rank: &mut Rank) -> Result<Batch, RankError> {
+        rank.set_phase(Phase::Data);
+        rank.set_microbatch(None);
+        if self.tokens.is_none() && self.targets.is_none() {
+            return Ok(Batch {
+                tokens: Vec::new(),
+                targets: Vec::new(),
+            });
+        }
+        rank.module("data", |rank| {
+            let position = rank.read("position", self.data_position)?[0];
+            let batch = Batch::at(&self.corpus, &self.options, position, self.place.data);
+            if let Some(tokens) = self.tokens {
+                rank.upload("tokens", tokens, &batch.tokens);
+            }
+            if let Some(targets) = self.targets {
+                rank.upload("targets", targets, &batch.targets);
+            }
+            Ok(batch)
+        })
+    }
+
+    fn segments(&self, batch: &Batch) -> Vec<Segments> {
+        if self.tokens.is_none() {
+            return Vec::new();
+        }
+        let rows = self.options.model.local_vocab();
+        let first = self.place.tensor * rows;
+        let tokens = self.options.model.tokens() as usize;
+        let microbatches = batch.tokens.chunks_exact(tokens);
+        microbatches
+            .map(|tokens| vocabulary_segments(tokens, first, rows))
+            .collect()
+    }
+
+    /// The mean over the tokens of all data-parallel ranks, on the last stage.
+    fn mean_loss(&self, rank: &mut Rank) {
+        let (Some(losses), Some(loss)) = (self.losses, self.loss) else {
+            return;
+        };
+        rank.set_phase(Phase::Loss);
+        let fold = SlotFold {
+            family: Family::LossLocal,
+            addends: losses,
+            slots: losses.len,
+            out: loss,
+            init: Init::First,
+            order: LocalOrder::Ordered,
+        };
+        let ranks = self.options.layout.data_parallel_size;
+        let tokens = losses.len as f32 * ranks as f32;
+        rank.module("loss", |rank| {
+            rank.fold("sum_tokens", fold);
+            let params = [1, (1.0 / tokens).to_bits(), Dtype::F32.code()];
+            rank.launch("mean", "scale", [1, 1, 1], &[loss], &params);
+            if ranks > 1 {
+                let family = Family::LossMean;
+                let group = self.groups.data;
+                let handle = rank.all_reduce("all_reduce", family, group, loss, Combine::Sum);
+                rank.wait(handle);
+            }
+        });
+    }
+
+    /// Tells the world what the state is, which copies must agree, and what the user sees.
+    fn declare(&self, rank: &mut Rank, rng: Tensor) {
+        let (optimizer, store) = (&self.optimizer, self.store());
+        for (place, parameter) in store.parameters.iter().enumerate() {
+            let value = store.values.slice(store.offsets[place], parameter.len());
+            rank.persist(Component::Model, &parameter.name, value);
+            rank.replicate(self.groups.data, &parameter.name, value);
+            if parameter.partition == Partition::Replicated {
+                rank.replicate(self.groups.tensor, &parameter.name, value);
+            }
+        }
+        let state = [
+            (Component::MainParams, "main_params", optimizer.main_params),
+            (Component::ExpAvg, "exp_avg", optimizer.exp_avg),
+            (Component::ExpAvgSq, "exp_avg_sq", optimizer.exp_avg_sq),
+        ];
+        for (component, name, tensor) in state {
+            rank.persist(component, name, tensor);
+            if !shards(&self.options) {
+                rank.replicate(self.groups.data, name, tensor);
+            }
+        }
+        rank.persist(Component::OptimizerStep, "step", optimizer.step);
+        rank.persist(Component::OptimizerStep, "beta_powers", optimizer.powers);
+        rank.persist(Component::DataPosition, "samples", self.data_position);
+        rank.persist(Component::Rng, "rng", rng);
+        rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
+        rank.replicate(self.groups.world, "data_position", self.data_position);
+        if let Some(loss) = self.loss {
+            rank.metric("lm loss", loss);
+        }
+        rank.metric("grad norm", optimizer.norm());
+    }
+
+    /// Writes every word that a step reads before it writes it.
+    fn fill(
+        &self,
+        rank: &mut Rank,
+        initial: &Initial,
+        state: Option<&RankState>,
+        rng: Tensor,
+    ) -> Result<(), RankError> {
+        let store = self.store();
+        let fresh = self.fresh_parameters(initial)?;
+        let from = Source {
+            rank: rank.id,
+            state,
+        };
+        let values = self.model_words(&fresh, &from)?;
+        rank.upload("parameters", store.values, &values);
+        let owned = self.owned();
+        let main: Vec<u32> = owned
+            .iter()
+            .flat_map(|part| &fresh[part.start as usize..part.end as usize])
+            .map(|value| value.to_bits())
+            .collect();
+        let zeros = vec![0; main.len()];
+        let optimizer = &self.optimizer;
+        let one = 1f32.to_bits();
+        let seeds = [self.rng_seed(), 0, 0, 0];
+        let cells: [(Component, &str, Tensor, &[u32]); 7] = [
+            (
+                Component::MainParams,
+                "main_params",
+                optimizer.main_params,
+                &main,
+            ),
+            (Component::ExpAvg, "exp_avg", optimizer.exp_avg, &zeros),
+            (
+                Component::ExpAvgSq,
+                "exp_avg_sq",
+                optimizer.exp_avg_sq,
+                &zeros,
+            ),
+            (Component::OptimizerStep, "step", optimizer.step, &[0]),
+            (
+                Component::OptimizerStep,
+                "beta_powers",
+                optimizer.powers,
+                &[one, one],
+            ),
+            (Component::DataPosition, "samples", self.data_position, &[0]),
+            (Component::Rng, "rng", rng, &seeds),
+        ];
+        for (component, name, tensor, fresh) in cells {
+            let words = from.words(component, name, fresh)?;
+            rank.upload(name, tensor, words);
+        }
+        optimizer.upload_flags(rank, store, &owned, self.place.tensor);
+        self.fill_constants(rank);
+        Ok(())
+    }
+
+    fn fill_constants(&self, rank: &mut Rank) {
+        let (stage, shape) = (&self.pipeline.gpt.stage, &self.options.model);
+        let (cosines, sines) = rope_tables(shape.seq_length, shape.head_dim(), shape.rotary_base);
+        rank.upload_f32("rope_cosines", stage.rope_cosines, &cosines);
+        rank.upload_f32("rope_sines", stage.rope_sines, &sines);
+        // Words between parameters are never written again, but are summed with the others.
+        let slots = stage.store.slots;
+        let params = [slots.len, 0];
+        rank.launch("clear_slots", "fill", [slots.len, 1, 1], &[slots], &params);
+    }
+
+    /// fp32 values of the whole flat buffer at a fresh start; words between parameters are 0.
+    fn fresh_parameters(&self, initial: &Initial) -> Result<Vec<f32>, RankError> {
+        let (store, tp) = (self.store(), self.options.layout.tensor_model_parallel_size);
+        let mut flat = vec![0.0; store.values.len as usize];
+        for (parameter, offset) in store.parameters.iter().zip(&store.offsets) {
+            let values = initial.values(parameter, self.place.tensor, tp);
+            let values = values.map_err(RankError::Program)?;
+            let start = *offset as usize;
+            flat[start..start + values.len()].copy_from_slice(&values);
+        }
+        Ok(flat)
+    }
+
+    /// Words of the model's parameters: each from the state where it is there, else rounded fresh.
+    fn model_words(&self, fresh: &[f32], from: &Source<'_>) -> Result<Vec<u32>, RankError> {
+        let (store, dtype) = (self.store(), self.options.model.params_dtype);
+        let mut words: Vec<u32> = fresh.iter().map(|v| dtype.round(*v).to_bits()).collect();
+        for (parameter, offset) in store.parameters.iter().zip(&store.offsets) {
+            let range = *offset as usize..(*offset + parameter.len()) as usize;
+            let kept = from.words(Component::Model, &parameter.name, &words[range.clone()])?;
+            let kept = kept.to_vec();
+            words[range].copy_from_slice(&kept);
+        }
+        Ok(words)
+    }
+
+    /// Flat words whose optimizer state this rank holds.
+    fn owned(&self) -> Vec<std::ops::Range<u32>> {
+        if shards(&self.options) {
+            self.layout.shard(self.place.data)
+        } else {
+            std::iter::once(0..self.layout.len()).collect()
+        }
+    }
+
+    /// Megatron-LM's `_set_random_seed` and `model_parallel_cuda_manual_seed`: stages differ by
+    /// 100; with sequence parallelism tensor-parallel ranks have generators of their own.
+    fn rng_seed(&self) -> u32 {
+        let seed = self.options.seed.wrapping_add(100 * self.place.stage);
+        if self.options.model.splits_sequence() {
+            seed.wrapping_add(2718 + self.place.tensor)
+        } else {
+            seed
+        }
+    }
+}
+
+/// Where first words come from.
+struct Source<'a> {
+    rank: u32,
+    state: Option<&'a RankState>,
+}
+
+impl Source<'_> {
+    fn words<'w>(
+        &'w self,
+        component: Component,
+        name: &str,
+        fresh: &'w [u32],
+    ) -> Result<&'w [u32], RankError> {
+        let Some(kept) = self.state.and_then(|state| state.get(component, name)) else {
+            return Ok(fresh);
+        };
+        if kept.len() != fresh.len() {
+            let (rank, have, want) = (self.rank, kept.len(), fresh.len());
+            return Err(RankError::Program(format!(
+                "the checkpoint of rank {rank} has {have} words of {name}, this layout has {want}"
+            )));
+        }
+        Ok(kept)
+    }
+}
+
+fn is_last(options: &TrainOptions, place: Coordinates) -> bool {
+    place.stage + 1 == options.layout.pipeline_model_parallel_size
+}
+
+fn neighbours(options: &TrainOptions, place: Coordinates) -> Neighbours {
+    let at = |stage| options.layout.rank(Coordinates { stage, ..place });
+    Neighbours {
+        previous: (place.stage > 0).then(|| at(place.stage - 1)),
+        next: (!is_last(options, place)).then(|| at(place.stage + 1)),
+    }
+}
+
+fn new_step_tensor(rank: &mut Rank, options: &TrainOptions, name: &str, dtype: Dtype) -> Tensor {
+    rank.alloc(name, dtype, options.microbatches() * options.model.tokens())
+}
+
+fn new_stage(
+    rank: &mut Rank,
+    options: &TrainOptions,
+    groups: GroupIds,
+    place: Coordinates,
+    parameters: Vec<Parameter>,
+    layout: &FlatLayout,
+) -> Stage {
+    let shape: &ModelShape = &options.model;
+    let slots = options.microbatches() * layout.len();
+    let rope = shape.seq_length * shape.head_dim() / 2;
+    let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
+    Stage {
+        shape: shape.clone(),
+        stage: place.stage,
+        tensor_rank: place.tensor,
+        tensor_group: groups.tensor,
+        store: ParameterStore {
+            parameters,
+            offsets: layout.offsets.clone(),
+            values: rank.alloc("parameters", shape.params_dtype, layout.len()),
+            slots: rank.alloc("grad_slots", Dtype::F32, slots),
+        },
+        rope_cosines: rank.alloc("rope_cosines", Dtype::F32, rope),
+        rope_sines: rank.alloc("rope_sines", Dtype::F32, rope),
+        scratch: Scratch::allocate(rank, shape, greatest),
+    }
+}

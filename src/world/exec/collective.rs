@@ -1,0 +1,355 @@
+//! Collectives and messages: one joint node each, once every member has called.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::{CopyWords, Span};
+use crate::world::command::{Collective, CollectiveKind, Command, Issued};
+use crate::world::error::WorldError;
+use crate::world::fold::{FoldJob, FoldNode, SlotsJob, part};
+use crate::world::order::{Choice, CollectiveShape, Owner, combine_of};
+use crate::world::rank::{GroupId, StreamId};
+use crate::world::site::Family;
+
+use super::coordinator::{Coordinator, Written, at};
+
+/// One member's call, at the head of its stream.
+struct Call {
+    rank: u32,
+    issued: Issued,
+    collective: Collective,
+}
+
+impl Coordinator<'_> {
+    /// Executes every collective that all members have called; false when there was none.
+    pub fn run_collectives(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
+        let ready = self.complete_groups();
+        let any = !ready.is_empty();
+        let mut folds = Vec::new();
+        let mut tickets = Vec::new();
+        for (group, stream) in ready {
+            let calls = self.take_calls(group, stream);
+            self.check_agreement(group, &calls)?;
+            for (place, call) in calls.iter().enumerate() {
+                tickets.push((call.rank, stream, call.collective.ticket));
+                let sends = call.collective.kind.sends(place as u32);
+                if sends {
+                    self.on_read(call.rank, call.collective.input);
+                }
+            }
+            for (place, call) in calls.iter().enumerate() {
+                if call.collective.kind.receives(place as u32) {
+                    self.on_write(call.rank, call.collective.output);
+                }
+            }
+            match calls[0].collective.kind {
+                CollectiveKind::AllReduce { family, .. } => {
+                    folds.push(self.reduction(group, family, &calls)?);
+                }
+                CollectiveKind::ReduceScatter { family } => {
+                    folds.push(self.reduction(group, family, &calls)?);
+                }
+                _ => self.move_data(&calls, written)?,
+            }
+        }
+        self.run_folds(folds, written)?;
+        for (rank, stream, ticket) in tickets {
+            self.ranks[rank as usize].finish_on(stream, ticket);
+        }
+        Ok(any)
+    }
+
+    /// Communicators whose members all have a call at the head of its stream.
+    fn complete_groups(&self) -> Vec<(GroupId, StreamId)> {
+        let mut waiting: BTreeMap<(GroupId, StreamId), usize> = BTreeMap::new();
+        for state in &self.ranks {
+            for (stream, queue) in &state.streams {
+                if let Some(Issued {
+                    command: Command::Collective(call),
+                    ..
+                }) = queue.front()
+                {
+                    *waiting.entry((call.group, *stream)).or_default() += 1;
+                }
+            }
+        }
+        let size = |group: GroupId| self.world.communicators[group.0 as usize].ranks.len();
+        waiting
+            .into_iter()
+            .filter(|((g, _), n)| *n == size(*g))
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    fn take_calls(&mut self, group: GroupId, stream: StreamId) -> Vec<Call> {
+        let members = self.world.communicators[group.0 as usize].ranks.clone();
+        members
+            .iter()
+            .map(|rank| {
+                let issued = self.pop(*rank, stream);
+                let Command::Collective(collective) = issued.command.clone() else {
+                    unreachable!("head was a collective");
+                };
+                Call {
+                    rank: *rank,
+                    issued,
+                    collective,
+                }
+            })
+            .collect()
+    }
+
+    /// All members must have called the same thing.
+    fn check_agreement(&self, group: GroupId, calls: &[Call]) -> Result<(), WorldError> {
+        let mut by_signature: BTreeMap<String, Vec<&Call>> = BTreeMap::new();
+        for call in calls {
+            by_signature
+                .entry(call.collective.signature())
+                .or_default()
+                .push(call);
+        }
+        if by_signature.len() == 1 {
+            return Ok(());
+        }
+        let sides: Vec<String> = by_signature
+            .iter()
+            .map(|(signature, calls)| {
+                let ranks: Vec<u32> = calls.iter().map(|call| call.rank).collect();
+                format!(
+                    "ranks {ranks:?} call {signature} at {}",
+                    calls[0].issued.site
+                )
+            })
+            .collect();
+        let group = self.world.communicators[group.0 as usize].name.clone();
+        Err(WorldError::CollectiveMismatch {
+            group,
+            detail: sides.join("; "),
+        })
+    }
+
+    fn reduction(
+        &mut self,
+        group: GroupId,
+        family: Family,
+        calls: &[Call],
+    ) -> Result<FoldNode, WorldError> {
+        let first = &calls[0].collective;
+        let shape = CollectiveShape {
+            group,
+            kind: first.kind,
+            dtype: first.input.dtype,
+            elements: u64::from(first.input.len),
+        };
+        assert!(
+            combine_of(first.kind).is_some(),
+            "{} reduces",
+            first.kind.name()
+        );
+        let plans = self
+            .world
+            .plans
+            .plans(shape)
+            .map_err(|reason| WorldError::NoPlan {
+                what: format!("{} at {}", first.signature(), calls[0].issued.site),
+                reason,
+            })?;
+        let id = self.next_fold(Owner::Group(group.0), calls[0].issued.site.step);
+        let job = FoldJob::Slots(SlotsJob {
+            addends: calls
+                .iter()
+                .map(|call| self.span(call.rank, call.collective.input))
+                .collect(),
+            accumulator: None,
+            plan: plans[0].clone(),
+            outs: calls
+                .iter()
+                .enumerate()
+                .map(|(place, call)| self.out(place, call))
+                .collect(),
+        });
+        let choice = match plans.len() {
+            1 => Choice::Pinned,
+            _ => Choice::Placement(plans),
+        };
+        let ranks: Arc<[u32]> = calls.iter().map(|call| call.rank).collect();
+        let (wave, site) = (self.wave, calls[0].issued.site.clone());
+        Ok(FoldNode {
+            id,
+            wave,
+            site,
+            family,
+            group: Some(group),
+            ranks,
+            choice,
+            job,
+        })
+    }
+
+    /// Which elements of the result a member receives, and where.
+    fn out(&self, place: usize, call: &Call) -> (std::ops::Range<u64>, Span) {
+        let span = self.span(call.rank, call.collective.output);
+        let len = u64::from(call.collective.output.len);
+        match call.collective.kind {
+            CollectiveKind::ReduceScatter { .. } => {
+                (place as u64 * len..(place as u64 + 1) * len, span)
+            }
+            _ => (0..len, span),
+        }
+    }
+
+    fn span(&self, rank: u32, tensor: crate::world::rank::Tensor) -> Span {
+        self.ranks[rank as usize].memory.span(tensor)
+    }
+
+    /// Collectives without arithmetic.
+    fn move_data(&mut self, calls: &[Call], written: &mut Vec<Written>) -> Result<(), WorldError> {
+        let mut copies = Vec::new();
+        for (to, receiver) in calls.iter().enumerate() {
+            let output = self.span(receiver.rank, receiver.collective.output);
+            for (from, sender) in calls.iter().enumerate() {
+                let input = self.span(sender.rank, sender.collective.input);
+                let places = (from, to, calls.len());
+                copies.extend(moved(receiver.collective.kind, places, input, output));
+            }
+            let (rank, site) = (receiver.rank, receiver.issued.site.clone());
+            written.push(Written {
+                rank,
+                site,
+                fold: None,
+                span: output,
+            });
+        }
+        copies.retain(|copy| copy.from != copy.to);
+        let site = calls[0].issued.site.to_string();
+        self.engine
+            .copy(&copies)
+            .map_err(|source| at(&calls[0].rank.to_string(), &site, source))
+    }
+
+    /// Executes every send that meets its receive; false when there was none.
+    pub fn run_messages(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
+        let mut pairs = Vec::new();
+        for (from, state) in self.ranks.iter().enumerate() {
+            for (stream, queue) in &state.streams {
+                if let Some(Issued {
+                    command: Command::Send { to, .. },
+                    ..
+                }) = queue.front()
+                    && let Some(inlet) = self.receiving(*to, from as u32)
+                {
+                    pairs.push((from as u32, *stream, *to, inlet));
+                }
+            }
+        }
+        let any = !pairs.is_empty();
+        for (from, outlet, to, inlet) in pairs {
+            self.run_message((from, outlet), (to, inlet), written)?;
+        }
+        Ok(any)
+    }
+
+    /// The stream of `rank` whose head receives from `peer`.
+    fn receiving(&self, rank: u32, peer: u32) -> Option<StreamId> {
+        let streams = &self.ranks.get(rank as usize)?.streams;
+        let head = streams.iter().find(|(_, queue)| {
+            let head = queue.front().map(|issued| &issued.command);
+            matches!(head, Some(Command::Recv { from, .. }) if *from == peer)
+        });
+        head.map(|(stream, _)| *stream)
+    }
+
+    fn run_message(
+        &mut self,
+        (from, outlet): (u32, StreamId),
+        (to, inlet): (u32, StreamId),
+        written: &mut Vec<Written>,
+    ) -> Result<(), WorldError> {
+        let sent = self.pop(from, outlet);
+        let received = self.pop(to, inlet);
+        let (
+            Command::Send {
+                tensor: source,
+                ticket: sent_ticket,
+                ..
+            },
+            Command::Recv {
+                tensor: target,
+                ticket: received_ticket,
+                ..
+            },
+        ) = (&sent.command, &received.command)
+        else {
+            unreachable!("heads were seen");
+        };
+        if source.len != target.len || source.dtype != target.dtype {
+            return Err(WorldError::CollectiveMismatch {
+                group: format!("messages {from} -> {to}"),
+                detail: format!(
+                    "rank {from} sends {} {} at {}; rank {to} receives {} {} at {}",
+                    source.len, source.dtype, sent.site, target.len, target.dtype, received.site
+                ),
+            });
+        }
+        self.on_read(from, *source);
+        self.on_write(to, *target);
+        let copy = CopyWords {
+            from: self.span(from, *source),
+            to: self.span(to, *target),
+        };
+        let site = received.site.to_string();
+        self.engine
+            .copy(&[copy])
+            .map_err(|source| at(&to.to_string(), &site, source))?;
+        self.ranks[from as usize].finish_on(outlet, *sent_ticket);
+        self.ranks[to as usize].finish_on(inlet, *received_ticket);
+        let site = received.site.clone();
+        written.push(Written {
+            rank: to,
+            site,
+            fold: None,
+            span: copy.to,
+        });
+        Ok(())
+    }
+
+    fn pop(&mut self, rank: u32, stream: StreamId) -> Issued {
+        let state = &mut self.ranks[rank as usize];
+        let queue = state.streams.get_mut(&stream);
+        let issued = queue
+            .and_then(|queue| queue.pop_front())
+            .expect("head was seen");
+        state.begin(stream, &issued);
+        issued
+    }
+}
+
+/// What of place `from`'s input goes where in place `to`'s output, in a group of `size`.
+fn moved(
+    kind: CollectiveKind,
+    (from, to, size): (usize, usize, usize),
+    input: Span,
+    output: Span,
+) -> Option<CopyWords> {
+    let block = |span: Span, place: usize, words: u32| part(span, place as u32 * words, words);
+    match kind {
+        CollectiveKind::AllGather => Some(CopyWords {
+            from: input,
+            to: block(output, from, input.words),
+        }),
+        CollectiveKind::AllToAll => {
+            let words = input.words / size as u32;
+            Some(CopyWords {
+                from: block(input, to, words),
+                to: block(output, from, words),
+            })
+        }
+        CollectiveKind::Broadcast { root_place } if from == root_place as usize => {
+            Some(CopyWords {
+                from: input,
+                to: output,
+            })
+        }
+        _ => None,
+    }
+}

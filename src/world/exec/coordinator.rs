@@ -1,0 +1,732 @@
+//! The coordinator: waits until every rank is parked, runs waves of ready stream heads, wakes
+//! whoever got what it waited for. Nothing ready while somebody waits is a deadlock or a mismatch,
+//! and is reported at once, without timeouts.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::engine::{Engine, EngineError, ProgramId, Span};
+use crate::numerics::Digest;
+use crate::world::command::{Command, Issued};
+use crate::world::error::WorldError;
+use crate::world::fold::{FoldLab, FoldPrograms};
+use crate::world::memory::{AccessTracker, HazardLog, LiveInTracker, RankMemory};
+use crate::world::observer::Observer;
+use crate::world::order::{NodeId, Owner};
+use crate::world::rank::{
+    Allocation, COMPUTE_STREAM, Component, Declaration, GroupId, Park, Parked, RankError, Reply,
+    StreamId, Tensor,
+};
+use crate::world::site::{Phase, Site};
+
+use super::planted::CommandFaults;
+use super::{Drift, NodeRecord, PlantedFault, RunOptions, RunRecord, StateTensor, World, stall};
+
+/// What the coordinator knows of one rank.
+pub(super) struct RankState {
+    pub memory: RankMemory,
+    pub streams: BTreeMap<StreamId, VecDeque<Issued>>,
+    /// Completed tickets of this step.
+    pub tickets: Vec<bool>,
+    pub park: Option<Park>,
+    pub read_words: Option<Vec<u32>>,
+    pub finished: bool,
+    pub root: Digest,
+    pub step: u32,
+    /// Folds of this step so far.
+    pub fold_ordinal: u32,
+    pub persisted: BTreeMap<(Component, String), Tensor>,
+    metrics: BTreeMap<String, Tensor>,
+    /// One for each cut that is past.
+    live_in: Vec<(u32, LiveInTracker)>,
+    /// `None` once hazards are no longer looked for.
+    pub accesses: Option<AccessTracker>,
+    steps_ended: u32,
+}
+
+impl RankState {
+    pub fn complete(&mut self, ticket: u32) {
+        let ticket = ticket as usize;
+        if self.tickets.len() <= ticket {
+            self.tickets.resize(ticket + 1, false);
+        }
+        self.tickets[ticket] = true;
+    }
+
+    /// Takes the head of `stream` if it costs nothing and need not wait.
+    fn take_free_head(&mut self, stream: StreamId) -> Option<Issued> {
+        let queue = self.streams.get_mut(&stream)?;
+        let free = match queue.front()?.command {
+            Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. } => true,
+            Command::Wait { ticket } => self.tickets.get(ticket as usize) == Some(&true),
+            _ => false,
+        };
+        if free { queue.pop_front() } else { None }
+    }
+
+    /// The command is taken from the head of `stream`.
+    pub fn begin(&mut self, stream: StreamId, issued: &Issued) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.begin(stream, issued);
+        }
+    }
+
+    /// The collective or message on `stream` is over.
+    pub fn finish_on(&mut self, stream: StreamId, ticket: u32) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.finish(stream, ticket);
+        }
+        self.complete(ticket);
+    }
+
+    fn idle(&self) -> bool {
+        self.streams.values().all(VecDeque::is_empty)
+    }
+}
+
+pub(super) struct Coordinator<'a> {
+    pub world: &'a World,
+    pub engine: &'a mut dyn Engine,
+    pub options: &'a RunOptions,
+    pub observer: &'a mut dyn Observer,
+    inbox: Receiver<Parked>,
+    outboxes: Vec<Sender<Reply>>,
+    pub ranks: Vec<RankState>,
+    pub programs: BTreeMap<Arc<str>, (ProgramId, [u32; 3])>,
+    pub fold_programs: FoldPrograms,
+    /// Folds of this step so far, by communicator.
+    pub group_ordinals: Vec<(u32, u32)>,
+    replicas: BTreeMap<(GroupId, String), BTreeMap<u32, Tensor>>,
+    pub record: RunRecord,
+    /// Waves of this step so far.
+    pub wave: u32,
+    hazards: HazardLog,
+    command_faults: CommandFaults,
+}
+
+/// Something a node wrote, on its way into a root.
+pub(super) struct Written {
+    pub rank: u32,
+    pub site: Arc<Site>,
+    pub fold: Option<NodeId>,
+    pub span: Span,
+}
+
+impl<'a> Coordinator<'a> {
+    pub fn new(
+        world: &'a World,
+        engine: &'a mut dyn Engine,
+        options: &'a RunOptions,
+        observer: &'a mut dyn Observer,
+        inbox: Receiver<Parked>,
+        outboxes: Vec<Sender<Reply>>,
+    ) -> Result<Self, WorldError> {
+        let ranks = (0..world.ranks)
+            .map(|_| {
+                Ok(RankState {
+                    memory: RankMemory::new(engine)?,
+                    streams: BTreeMap::new(),
+                    tickets: Vec::new(),
+                    park: None,
+                    read_words: None,
+                    finished: false,
+                    root: Digest::default(),
+                    step: 0,
+                    fold_ordinal: 0,
+                    persisted: BTreeMap::new(),
+                    metrics: BTreeMap::new(),
+                    live_in: Vec::new(),
+                    accesses: (options.hazard_steps_max > 0).then(AccessTracker::default),
+                    steps_ended: 0,
+                })
+            })
+            .collect::<Result<Vec<_>, EngineError>>()
+            .map_err(|source| at("all", "set-up", source))?;
+        let fold_programs = fold_programs(world, engine)?;
+        Ok(Coordinator {
+            world,
+            engine,
+            options,
+            observer,
+            inbox,
+            outboxes,
+            ranks,
+            programs: BTreeMap::new(),
+            fold_programs,
+            group_ordinals: vec![(u32::MAX, 0); world.communicators.len()],
+            replicas: BTreeMap::new(),
+            record: RunRecord::default(),
+            wave: 0,
+            hazards: HazardLog::default(),
+            command_faults: CommandFaults::new(&options.faults),
+        })
+    }
+
+    /// Until every rank has finished, or the first failure.
+    pub fn run(mut self) -> Result<RunRecord, WorldError> {
+        let result = self.rounds();
+        for outbox in &self.outboxes {
+            // A rank that has finished no longer listens.
+            let _ = outbox.try_send(Reply::Stop);
+        }
+        drop(std::mem::take(&mut self.outboxes));
+        let released = self.release();
+        result?;
+        released?;
+        self.finish_live_in();
+        (self.record.hazards, self.record.hazards_beyond) = self.hazards.finish();
+        self.record.memory_words = self.ranks.iter().map(|r| u64::from(r.memory.words())).sum();
+        Ok(self.record)
+    }
+
+    /// Gives the run's arenas back to the engine.
+    fn release(&mut self) -> Result<(), WorldError> {
+        let FoldPrograms {
+            scratch,
+            tables,
+            results,
+            ..
+        } = self.fold_programs;
+        let ranks = self.ranks.iter().map(|rank| rank.memory.arena());
+        for arena in ranks.chain([scratch, tables, results]) {
+            self.engine
+                .release(arena)
+                .map_err(|source| at("all", "release", source))?;
+        }
+        Ok(())
+    }
+
+    fn rounds(&mut self) -> Result<(), WorldError> {
+        // A rank that has finished may have left work behind, which must run too.
+        while self
+            .ranks
+            .iter()
+            .any(|rank| !rank.finished || rank.park.is_some())
+        {
+            self.gather()?;
+            while self.run_wave()? {}
+            self.wake()?;
+        }
+        Ok(())
+    }
+
+    /// Receives until every rank that has not finished is parked, then takes in what they sent,
+    /// in the order of ranks: which thread was faster must not show anywhere.
+    fn gather(&mut self) -> Result<(), WorldError> {
+        let running = |rank: &&RankState| !rank.finished && rank.park.is_none();
+        let awaited = self.ranks.iter().filter(running).count();
+        let mut arrived: BTreeMap<u32, Parked> = BTreeMap::new();
+        while arrived.len() < awaited {
+            let parked = self
+                .inbox
+                .recv()
+                .expect("a rank's thread always says how it ended");
+            arrived.insert(parked.rank, parked);
+        }
+        for (rank, parked) in &arrived {
+            if let Park::Finished(Err(error)) = &parked.park {
+                return Err(failure(*rank, error));
+            }
+        }
+        arrived
+            .into_values()
+            .try_for_each(|parked| self.absorb(parked))
+    }
+
+    fn absorb(&mut self, mut parked: Parked) -> Result<(), WorldError> {
+        let rank = parked.rank;
+        let registry = &self.world.registry;
+        let struck = self
+            .command_faults
+            .strike(rank, &mut parked.issued, registry);
+        self.record.faults_planted += struck;
+        if matches!(parked.park, Park::Step { .. }) {
+            self.command_faults.end_step(rank);
+        }
+        let state = &mut self.ranks[rank as usize];
+        let grown = state.memory.grow(self.engine, parked.extent_words);
+        grown.map_err(|source| at(&rank.to_string(), "memory", source))?;
+        for (stream, issued) in parked.issued {
+            if let Some(accesses) = &mut state.accesses {
+                accesses.issued(&issued);
+            }
+            state.streams.entry(stream).or_default().push_back(issued);
+        }
+        state.finished = matches!(parked.park, Park::Finished(_));
+        state.park = Some(parked.park);
+        self.record.notes.extend(parked.notes);
+        for declaration in parked.declared {
+            self.declare(rank, declaration);
+        }
+        Ok(())
+    }
+
+    fn declare(&mut self, rank: u32, declaration: Declaration) {
+        match declaration {
+            Declaration::Persisted {
+                component,
+                name,
+                tensor,
+            } => {
+                self.ranks[rank as usize]
+                    .persisted
+                    .insert((component, name), tensor);
+            }
+            Declaration::Replicated {
+                group,
+                name,
+                tensor,
+            } => {
+                self.replicas
+                    .entry((group, name))
+                    .or_default()
+                    .insert(rank, tensor);
+            }
+            Declaration::Metric { name, tensor } => {
+                self.ranks[rank as usize].metrics.insert(name, tensor);
+            }
+        }
+    }
+
+    /// One wave; false when nothing was ready.
+    fn run_wave(&mut self) -> Result<bool, WorldError> {
+        self.advance_tickets()?;
+        let mut written = Vec::new();
+        let local = self.run_local(&mut written)?;
+        let joint = self.run_collectives(&mut written)?;
+        let messages = self.run_messages(&mut written)?;
+        self.account(&written)?;
+        self.log_hazards();
+        let ran = local || joint || messages;
+        self.wave += u32::from(ran);
+        self.record.waves += u64::from(ran);
+        Ok(ran)
+    }
+
+    /// Records, waits and the bounds of allocations cost no wave: they run until a stream is
+    /// blocked or has work at its head.
+    fn advance_tickets(&mut self) -> Result<(), WorldError> {
+        for rank in 0..self.world.ranks {
+            while self.advance_rank(rank)? {}
+        }
+        Ok(())
+    }
+
+    /// One pass over a rank's streams; false when none of them moved.
+    fn advance_rank(&mut self, rank: u32) -> Result<bool, WorldError> {
+        let state = &mut self.ranks[rank as usize];
+        let streams: Vec<StreamId> = state.streams.keys().copied().collect();
+        let mut moved = false;
+        for stream in streams {
+            while let Some(issued) = state.take_free_head(stream) {
+                moved = true;
+                state.begin(stream, &issued);
+                match issued.command {
+                    Command::Record { ticket } => state.complete(ticket),
+                    Command::Alloc {
+                        tensor,
+                        poison: Some(word),
+                        ..
+                    } => {
+                        let words = vec![word; tensor.len as usize];
+                        let written = self.engine.write(state.memory.span(tensor), &words);
+                        let site = issued.site.to_string();
+                        written.map_err(|source| at(&rank.to_string(), &site, source))?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    fn log_hazards(&mut self) {
+        for (rank, state) in self.ranks.iter_mut().enumerate() {
+            let found = state.accesses.as_mut().map(AccessTracker::take_found);
+            for conflict in found.iter().flatten() {
+                let communicators = &self.world.communicators;
+                self.hazards.add(rank as u32, conflict, communicators);
+            }
+        }
+    }
+
+    /// Digests what the wave wrote into the ranks' roots.
+    fn account(&mut self, written: &[Written]) -> Result<(), WorldError> {
+        let spans: Vec<Span> = written.iter().map(|written| written.span).collect();
+        let digests = self
+            .engine
+            .digests(&spans)
+            .map_err(|source| at("all", "digest", source))?;
+        for (written, digest) in written.iter().zip(digests) {
+            let state = &mut self.ranks[written.rank as usize];
+            state.root = state.root.then(digest);
+            self.record.nodes += 1;
+            if self.options.record_nodes {
+                self.record.records.push(NodeRecord {
+                    rank: written.rank,
+                    wave: self.wave,
+                    site: written.site.clone(),
+                    fold: written.fold,
+                    digest,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers every rank whose wait is over. If there is none, the world is stuck.
+    fn wake(&mut self) -> Result<(), WorldError> {
+        // Steps end together, so that copies are compared at one moment of all ranks.
+        let together = self.ranks.iter().all(|rank| match &rank.park {
+            Some(Park::Setup { .. } | Park::Step { .. }) => rank.idle(),
+            _ => rank.finished,
+        });
+        let ready: Vec<u32> = (0..self.world.ranks)
+            .filter(|rank| self.is_served(*rank, together))
+            .collect();
+        let stuck = self
+            .ranks
+            .iter()
+            .any(|rank| rank.park.is_some() || !rank.idle());
+        if ready.is_empty() && stuck {
+            return Err(stall::report(self));
+        }
+        self.boundaries(&ready)?;
+        for rank in ready {
+            let state = &mut self.ranks[rank as usize];
+            let reply = match state.park.take() {
+                Some(Park::Finished(_)) | None => continue,
+                Some(Park::Read) => Reply::Words(state.read_words.take().unwrap_or_default()),
+                Some(Park::Setup { .. }) => Reply::Go,
+                Some(Park::Step { .. }) => {
+                    state.tickets.clear();
+                    Reply::Go
+                }
+            };
+            if self.outboxes[rank as usize].send(reply).is_err() {
+                let message = "its thread ended without saying why".to_string();
+                return Err(WorldError::RankFailed { rank, message });
+            }
+        }
+        Ok(())
+    }
+
+    fn is_served(&self, rank: u32, together: bool) -> bool {
+        let state = &self.ranks[rank as usize];
+        match &state.park {
+            Some(Park::Read) => state.read_words.is_some(),
+            Some(Park::Setup { .. } | Park::Step { .. }) => together,
+            Some(Park::Finished(_)) => state.idle(),
+            None => false,
+        }
+    }
+
+    /// What happens when ranks reach the end of set-up or of a step, before they go on.
+    fn boundaries(&mut self, ready: &[u32]) -> Result<(), WorldError> {
+        let mut ended: Vec<(u32, Option<u32>, Vec<Allocation>)> = Vec::new();
+        for rank in ready {
+            match &self.ranks[*rank as usize].park {
+                Some(Park::Setup { live }) => ended.push((*rank, None, live.clone())),
+                Some(Park::Step { step, live }) => ended.push((*rank, Some(*step), live.clone())),
+                _ => {}
+            }
+        }
+        for (rank, step, live) in &ended {
+            let memory = &self.ranks[*rank as usize].memory;
+            let hold = memory.canaries_hold(self.engine);
+            if !hold.map_err(|error| self.at_boundary(*rank, *step, error))? {
+                return Err(WorldError::Canary { rank: *rank });
+            }
+            self.end(*rank, *step, live)
+                .map_err(|error| self.at_boundary(*rank, *step, error))?;
+        }
+        if let Some((_, step, _)) = ended.first() {
+            self.wave = 0;
+            let compared = self.compare_replicas(*step);
+            compared.map_err(|source| at("all", "replicas", source))?;
+        }
+        Ok(())
+    }
+
+    fn at_boundary(&self, rank: u32, step: Option<u32>, source: EngineError) -> WorldError {
+        let site = step.map_or("end of set-up".to_string(), |step| {
+            format!("end of step {step}")
+        });
+        at(&rank.to_string(), &site, source)
+    }
+
+    fn end(
+        &mut self,
+        rank: u32,
+        step: Option<u32>,
+        live: &[Allocation],
+    ) -> Result<(), EngineError> {
+        if let Some(step) = step {
+            self.read_metrics(rank, step)?;
+        }
+        let state = &mut self.ranks[rank as usize];
+        if let Some(accesses) = &mut state.accesses {
+            accesses.synchronise();
+        }
+        let Some(step) = step else {
+            for allocation in live {
+                let key = (rank, allocation.name.clone(), allocation.occurrence);
+                if self.options.keep_setup {
+                    let words = self.engine.read(state.memory.allocation(allocation))?;
+                    self.record.setup.insert(key.clone(), words);
+                }
+                let end = allocation.offset_words + allocation.words;
+                let holds = |tensor: &Tensor| {
+                    tensor.start < end && allocation.offset_words < tensor.start + tensor.len
+                };
+                let persisted = state.persisted.iter().filter(|(_, tensor)| holds(tensor));
+                let components: BTreeSet<Component> =
+                    persisted.map(|((component, _), _)| *component).collect();
+                if !components.is_empty() {
+                    self.record.setup_components.insert(key, components);
+                }
+            }
+            state.root = Digest::default();
+            return Ok(());
+        };
+        state.steps_ended += 1;
+        if state.steps_ended == self.options.hazard_steps_max {
+            state.accesses = None;
+        }
+        self.plant_state_faults(rank, step)?;
+        let state = &mut self.ranks[rank as usize];
+        self.record
+            .roots
+            .insert((step, rank), std::mem::take(&mut state.root));
+        if self.options.checkpoint_after.contains(&step) {
+            let checkpoint = self.record.checkpoints.entry(step).or_default();
+            for ((component, name), tensor) in &state.persisted {
+                let words = self.engine.read(state.memory.span(*tensor))?;
+                let tensor = StateTensor {
+                    dtype: tensor.dtype,
+                    words,
+                };
+                checkpoint.insert((rank, *component, name.clone()), tensor);
+            }
+        }
+        if self.options.cuts.contains(&step) {
+            let tracker = LiveInTracker::start(self.engine, &state.memory, live)?;
+            state.live_in.push((step, tracker));
+        }
+        Ok(())
+    }
+
+    /// Scalars that the user sees are read when a step ends.
+    fn read_metrics(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
+        let metrics = self.ranks[rank as usize].metrics.clone();
+        for (name, tensor) in metrics {
+            let site = Arc::new(Site {
+                step,
+                microbatch: None,
+                phase: Phase::Checkpoint,
+                module: String::new(),
+                op: format!("metric {name}"),
+            });
+            let state = &mut self.ranks[rank as usize];
+            for (_, tracker) in &mut state.live_in {
+                tracker.on_read(tensor);
+            }
+            if let Some(accesses) = &mut state.accesses {
+                accesses.read_at_end(&site, COMPUTE_STREAM, tensor);
+            }
+            let words = self.engine.read(state.memory.span(tensor))?;
+            let value = words.first().map_or(0.0, |word| f32::from_bits(*word));
+            self.record.metrics.entry((step, name)).or_insert(value);
+        }
+        self.log_hazards();
+        Ok(())
+    }
+
+    fn plant_state_faults(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
+        for fault in &self.options.faults {
+            let PlantedFault::State {
+                after_step,
+                rank: at,
+                component,
+                name,
+            } = fault
+            else {
+                continue;
+            };
+            let state = &self.ranks[rank as usize];
+            let tensor = state.persisted.get(&(*component, name.clone()));
+            if let (true, Some(tensor)) = (*after_step == step && *at == rank, tensor) {
+                let span = state.memory.span(*tensor);
+                let mut words = self.engine.read(span)?;
+                words[0] ^= 1 << 16;
+                self.engine.write(span, &words)?;
+                self.record.faults_planted += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies that must agree across ranks (XR).
+    fn compare_replicas(&mut self, step: Option<u32>) -> Result<(), EngineError> {
+        for ((group, name), tensors) in &self.replicas {
+            let mut first: Option<(u32, Digest)> = None;
+            for (rank, tensor) in tensors {
+                let span = self.ranks[*rank as usize].memory.span(*tensor);
+                let digest = self.engine.digests(&[span])?[0];
+                match first {
+                    None => first = Some((*rank, digest)),
+                    Some((_, expected)) if expected == digest => {}
+                    Some((other, _)) => {
+                        let group = self.world.communicators[group.0 as usize].name.clone();
+                        let (name, ranks) = (name.clone(), (other, *rank));
+                        self.record.drifts.push(Drift {
+                            step,
+                            group,
+                            name,
+                            ranks,
+                        });
+                        break;
+                    }
+                }
+            }
+            self.record.replicas_compared += 1;
+        }
+        Ok(())
+    }
+
+    /// The command that `rank` has begun reads `tensor`.
+    pub fn on_read(&mut self, rank: u32, tensor: Tensor) {
+        let state = &mut self.ranks[rank as usize];
+        for (_, tracker) in &mut state.live_in {
+            tracker.on_read(tensor);
+        }
+        if let Some(accesses) = &mut state.accesses {
+            accesses.read(tensor);
+        }
+    }
+
+    /// The command that `rank` has begun writes all of `tensor`.
+    pub fn on_write(&mut self, rank: u32, tensor: Tensor) {
+        let state = &mut self.ranks[rank as usize];
+        for (_, tracker) in &mut state.live_in {
+            tracker.on_write(tensor);
+        }
+        if let Some(accesses) = &mut state.accesses {
+            accesses.write(tensor);
+        }
+    }
+
+    fn finish_live_in(&mut self) {
+        for (rank, state) in self.ranks.iter_mut().enumerate() {
+            for (cut, tracker) in std::mem::take(&mut state.live_in) {
+                let into = self.record.live_in.entry(cut).or_default();
+                tracker.finish(rank as u32, into);
+            }
+        }
+    }
+
+    /// The id of the next fold of `owner` in `step`.
+    pub fn next_fold(&mut self, owner: Owner, step: u32) -> NodeId {
+        let counter = match owner {
+            Owner::Group(group) => &mut self.group_ordinals[group as usize],
+            Owner::Rank(rank) => {
+                let state = &mut self.ranks[rank as usize];
+                if state.step != step {
+                    (state.step, state.fold_ordinal) = (step, 0);
+                }
+                state.fold_ordinal += 1;
+                return NodeId {
+                    step,
+                    owner,
+                    ordinal: state.fold_ordinal - 1,
+                };
+            }
+        };
+        if counter.0 != step {
+            *counter = (step, 0);
+        }
+        counter.1 += 1;
+        NodeId {
+            step,
+            owner,
+            ordinal: counter.1 - 1,
+        }
+    }
+
+    pub fn lab(&mut self) -> FoldLab<'_> {
+        FoldLab {
+            engine: self.engine,
+            programs: self.fold_programs,
+        }
+    }
+
+    /// The program of a kernel and its workgroup's size; loaded at first use.
+    pub fn program(&mut self, kernel: &Arc<str>) -> Result<(ProgramId, [u32; 3]), String> {
+        if let Some(program) = self.programs.get(kernel) {
+            return Ok(*program);
+        }
+        let linked = self
+            .world
+            .registry
+            .get(kernel)
+            .map_err(|error| error.to_string())?;
+        let program = self
+            .engine
+            .load(linked)
+            .map_err(|error| error.to_string())?;
+        self.programs
+            .insert(kernel.clone(), (program, linked.workgroup));
+        Ok((program, linked.workgroup))
+    }
+}
+
+fn fold_programs(world: &World, engine: &mut dyn Engine) -> Result<FoldPrograms, WorldError> {
+    let mut load = |name: &str| {
+        let kernel = world
+            .registry
+            .get(name)
+            .map_err(|error| WorldError::BadKernel {
+                kernel: name.to_string(),
+                message: error.to_string(),
+            })?;
+        engine
+            .load(kernel)
+            .map_err(|source| at("all", name, source))
+    };
+    let (fold, segments) = (load("fold")?, load("fold_segments")?);
+    let mut arena = || {
+        engine
+            .alloc(64, 0)
+            .map_err(|source| at("all", "scratch", source))
+    };
+    Ok(FoldPrograms {
+        fold,
+        segments,
+        scratch: arena()?,
+        tables: arena()?,
+        results: arena()?,
+    })
+}
+
+pub(super) fn at(rank: &str, site: &str, source: EngineError) -> WorldError {
+    WorldError::Engine {
+        rank: rank.to_string(),
+        site: site.to_string(),
+        source,
+    }
+}
+
+fn failure(rank: u32, error: &RankError) -> WorldError {
+    match error {
+        RankError::Panicked(message) => WorldError::RankPanicked {
+            rank,
+            message: message.clone(),
+        },
+        other => WorldError::RankFailed {
+            rank,
+            message: other.to_string(),
+        },
+    }
+}

@@ -1,0 +1,367 @@
+//! Commands of one rank alone: at most one a rank and wave, from its lowest ready stream.
+
+use std::sync::Arc;
+
+use crate::engine::{CopyWords, Launch};
+use crate::plan::{Arithmetic, Init, Piece, Plan, Tree};
+use crate::world::command::{Command, Issued, LocalFold};
+use crate::world::error::WorldError;
+use crate::world::fold::{FoldJob, FoldNode, FoldOrder, SegmentsJob, SlotsJob};
+use crate::world::order::{Choice, Owner};
+use crate::world::rank::{LocalOrder, Tensor};
+
+use super::PlantedFault;
+use super::coordinator::{Coordinator, Written, at};
+
+impl Coordinator<'_> {
+    /// Executes the ready local head of every rank; false when there was none.
+    pub fn run_local(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
+        let mut launches = Vec::new();
+        let mut folds = Vec::new();
+        let mut any = false;
+        for rank in 0..self.world.ranks {
+            let Some(issued) = self.take_local_head(rank) else {
+                continue;
+            };
+            any = true;
+            match &issued.command {
+                Command::Launch { .. } => {
+                    launches.push(self.prepare_launch(rank, &issued, written)?);
+                }
+                Command::Fold(fold) => folds.push(self.local_fold(rank, &issued, fold)),
+                _ => self.run_simple(rank, &issued, written)?,
+            }
+        }
+        self.run_launches(launches)?;
+        self.run_folds(folds, written)?;
+        Ok(any)
+    }
+
+    fn take_local_head(&mut self, rank: u32) -> Option<Issued> {
+        let state = &mut self.ranks[rank as usize];
+        let (stream, queue) = state.streams.iter_mut().find(|(_, queue)| {
+            queue.front().is_some_and(|issued| {
+                matches!(
+                    issued.command,
+                    Command::Launch { .. }
+                        | Command::Fold(_)
+                        | Command::Copy { .. }
+                        | Command::Upload { .. }
+                        | Command::Read { .. }
+                )
+            })
+        })?;
+        let (stream, issued) = (*stream, queue.pop_front()?);
+        state.begin(stream, &issued);
+        Some(issued)
+    }
+
+    fn prepare_launch(
+        &mut self,
+        rank: u32,
+        issued: &Issued,
+        written: &mut Vec<Written>,
+    ) -> Result<(u32, Issued, Launch), WorldError> {
+        let Command::Launch {
+            kernel,
+            invocations,
+            operands,
+            params,
+        } = &issued.command
+        else {
+            unreachable!("only launches come here");
+        };
+        let (program, workgroup) = self
+            .program(kernel)
+            .map_err(|message| bad(rank, issued, message))?;
+        let world = self.world;
+        let linked = world.registry.get(kernel).expect("just loaded");
+        if linked.operands.len() != operands.len() {
+            let (have, want) = (operands.len(), linked.operands.len());
+            let message = format!("kernel {kernel} takes {want} operands, {have} were given");
+            return Err(bad(rank, issued, message));
+        }
+        for (operand, tensor) in linked.operands.iter().zip(operands) {
+            if operand.reads {
+                self.on_read(rank, *tensor);
+            }
+        }
+        for (operand, tensor) in linked.operands.iter().zip(operands) {
+            if operand.writes {
+                self.on_write(rank, *tensor);
+                written.push(self.written(rank, issued, *tensor));
+            }
+        }
+        let memory = &self.ranks[rank as usize].memory;
+        let launch = Launch {
+            program,
+            grid: std::array::from_fn(|axis| invocations[axis].div_ceil(workgroup[axis])),
+            operands: operands.iter().map(|tensor| memory.span(*tensor)).collect(),
+            params: params.clone(),
+        };
+        Ok((rank, issued.clone(), launch))
+    }
+
+    fn written(&self, rank: u32, issued: &Issued, tensor: Tensor) -> Written {
+        let span = self.ranks[rank as usize].memory.span(tensor);
+        Written {
+            rank,
+            site: issued.site.clone(),
+            fold: None,
+            span,
+        }
+    }
+
+    fn run_launches(&mut self, prepared: Vec<(u32, Issued, Launch)>) -> Result<(), WorldError> {
+        let batch = match self.options.batch_launches_max {
+            0 => prepared.len().max(1),
+            max => max,
+        };
+        let (names, launches): (Vec<_>, Vec<_>) = prepared
+            .into_iter()
+            .map(|(rank, issued, launch)| ((rank, issued), launch))
+            .unzip();
+        for (names, launches) in names.chunks(batch).zip(launches.chunks(batch)) {
+            self.engine.run(launches).map_err(|source| {
+                let (rank, site) = match source.launch().and_then(|launch| names.get(launch)) {
+                    Some((rank, issued)) => (rank.to_string(), issued.site.to_string()),
+                    None => ("?".to_string(), "a wave of launches".to_string()),
+                };
+                at(&rank, &site, source)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn run_simple(
+        &mut self,
+        rank: u32,
+        issued: &Issued,
+        written: &mut Vec<Written>,
+    ) -> Result<(), WorldError> {
+        let memory = &self.ranks[rank as usize].memory;
+        let (result, target) = match &issued.command {
+            Command::Copy { from, to } => {
+                let copy = CopyWords {
+                    from: memory.span(*from),
+                    to: memory.span(*to),
+                };
+                let result = self.engine.copy(&[copy]);
+                self.on_read(rank, *from);
+                (result, Some(*to))
+            }
+            Command::Upload { to, words } => {
+                (self.engine.write(memory.span(*to), words), Some(*to))
+            }
+            Command::Read { from } => {
+                let words = self.engine.read(memory.span(*from));
+                let result = words.map(|words| self.ranks[rank as usize].read_words = Some(words));
+                self.on_read(rank, *from);
+                (result, None)
+            }
+            other => unreachable!("{other:?} is not a local command"),
+        };
+        result.map_err(|source| at(&rank.to_string(), &issued.site.to_string(), source))?;
+        if let Some(tensor) = target {
+            self.on_write(rank, tensor);
+            written.push(self.written(rank, issued, tensor));
+        }
+        Ok(())
+    }
+
+    fn local_fold(&mut self, rank: u32, issued: &Issued, fold: &LocalFold) -> FoldNode {
+        let id = self.next_fold(Owner::Rank(rank), issued.site.step);
+        let (family, order) = match fold {
+            LocalFold::Slots { family, order, .. } | LocalFold::Segments { family, order, .. } => {
+                (*family, *order)
+            }
+        };
+        self.note_fold_accesses(rank, fold);
+        let memory = &self.ranks[rank as usize].memory;
+        let job = match fold {
+            LocalFold::Slots {
+                addends,
+                slots,
+                out,
+                init,
+                ..
+            } => {
+                let part = |slot: u32| memory.span(addends.slice(slot * out.len, out.len));
+                let span = memory.span(*out);
+                FoldJob::Slots(SlotsJob {
+                    addends: (0..*slots).map(part).collect(),
+                    accumulator: (*init == Init::Accumulator).then_some(span),
+                    plan: Arc::new(slots_plan(*addends, *slots, *out, *init)),
+                    outs: vec![(0..u64::from(out.len), span)],
+                })
+            }
+            LocalFold::Segments {
+                addends,
+                width,
+                segments,
+                out,
+                ..
+            } => FoldJob::Segments(SegmentsJob {
+                rows: memory.span(*addends),
+                width: *width,
+                segments: segments.clone(),
+                out: memory.span(*out),
+                out_dtype: out.dtype,
+            }),
+        };
+        let choice = match order {
+            LocalOrder::Ordered => Choice::Pinned,
+            LocalOrder::Arrival => Choice::Arrival,
+        };
+        let (wave, site) = (self.wave, issued.site.clone());
+        FoldNode {
+            id,
+            wave,
+            site,
+            family,
+            group: None,
+            ranks: Arc::new([rank]),
+            choice,
+            job,
+        }
+    }
+
+    fn note_fold_accesses(&mut self, rank: u32, fold: &LocalFold) {
+        match fold {
+            LocalFold::Slots {
+                addends, out, init, ..
+            } => {
+                self.on_read(rank, *addends);
+                if *init == Init::Accumulator {
+                    self.on_read(rank, *out);
+                }
+                self.on_write(rank, *out);
+            }
+            LocalFold::Segments { addends, out, .. } => {
+                self.on_read(rank, *addends);
+                self.on_write(rank, *out);
+            }
+        }
+    }
+
+    /// Shows the folds to the observer, then executes them in the schedule's order.
+    pub fn run_folds(
+        &mut self,
+        mut folds: Vec<FoldNode>,
+        written: &mut Vec<Written>,
+    ) -> Result<(), WorldError> {
+        if folds.is_empty() {
+            return Ok(());
+        }
+        self.record.folds += folds.len() as u64;
+        let mut faults = Vec::new();
+        let mut ordered = Vec::new();
+        for mut node in folds.drain(..) {
+            if self.options.arrival_at.contains(&node.id) {
+                node.choice = Choice::Arrival;
+            }
+            let mut lab = crate::world::fold::FoldLab {
+                engine: self.engine,
+                programs: self.fold_programs,
+            };
+            let seen = self.observer.on_fold(&node, &mut lab);
+            seen.map_err(|source| fold_failure(&node, source))?;
+            let mut order = self.scheduled_order(&node);
+            for fault in &self.options.faults {
+                if let PlantedFault::Fold { at, fault } = fault
+                    && *at == node.id
+                {
+                    self.record.faults_planted += 1;
+                    fault.before(&mut node, &mut order);
+                    faults.push((ordered.len(), fault));
+                }
+            }
+            ordered.push((node, order));
+        }
+        let nodes: Vec<(&FoldNode, FoldOrder)> = ordered
+            .iter()
+            .map(|(node, order)| (node, order.clone()))
+            .collect();
+        let executed = self.lab().execute(&nodes);
+        executed.map_err(|source| fold_failure(&ordered[0].0, source))?;
+        for (index, fault) in faults {
+            let node = &ordered[index].0;
+            let planted = fault.after(node, self.engine);
+            planted.map_err(|source| fold_failure(node, source))?;
+        }
+        for (node, _) in &ordered {
+            deliver(node, written);
+        }
+        Ok(())
+    }
+
+    fn scheduled_order(&self, node: &FoldNode) -> FoldOrder {
+        let schedule = &self.options.schedule;
+        if let Some(permutation) = schedule.arrivals.get(&node.id) {
+            return FoldOrder::Permutation(permutation.clone());
+        }
+        match (&node.choice, &node.job) {
+            (Choice::Placement(plans), _) => {
+                FoldOrder::Plan(plans[schedule.placement_of(node.id) as usize].clone())
+            }
+            (_, FoldJob::Slots(job)) => FoldOrder::Plan(job.plan.clone()),
+            (_, FoldJob::Segments(job)) => {
+                let rows = job.rows.words / job.width;
+                FoldOrder::Permutation((0..rows).collect())
+            }
+        }
+    }
+}
+
+/// The outputs of a fold, each with the rank that it lies on.
+fn deliver(node: &FoldNode, written: &mut Vec<Written>) {
+    let spans: Vec<crate::engine::Span> = match &node.job {
+        FoldJob::Slots(job) => job.outs.iter().map(|(_, span)| *span).collect(),
+        FoldJob::Segments(job) => vec![job.out],
+    };
+    for (place, span) in spans.into_iter().enumerate() {
+        let rank = node.ranks[place.min(node.ranks.len() - 1)];
+        written.push(Written {
+            rank,
+            site: node.site.clone(),
+            fold: Some(node.id),
+            span,
+        });
+    }
+}
+
+/// Slots in ascending order.
+fn slots_plan(addends: Tensor, slots: u32, out: Tensor, init: Init) -> Plan {
+    let arithmetic = Arithmetic {
+        init,
+        ..Arithmetic::sum(addends.dtype, crate::numerics::Dtype::F32, out.dtype)
+    };
+    let elements = u64::from(out.len);
+    let tree = Tree::Chain {
+        ring: (0..slots).collect(),
+        start: 0,
+    };
+    let pieces = vec![Piece {
+        range: 0..elements,
+        tree,
+    }];
+    Plan {
+        addend_count: slots,
+        element_count: elements,
+        arithmetic,
+        pieces,
+    }
+}
+
+fn bad(rank: u32, issued: &Issued, message: String) -> WorldError {
+    WorldError::BadCommand {
+        rank,
+        site: issued.site.to_string(),
+        message,
+    }
+}
+
+fn fold_failure(node: &FoldNode, source: crate::engine::EngineError) -> WorldError {
+    let ranks: Vec<String> = node.ranks.iter().take(8).map(u32::to_string).collect();
+    at(&ranks.join(","), &node.site.to_string(), source)
+}

@@ -1,0 +1,204 @@
+//! Runs a program on virtual ranks: rank threads append commands, one coordinator executes them in
+//! waves.
+
+mod collective;
+mod coordinator;
+mod local;
+mod planted;
+mod stall;
+mod thread;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::kernel::Registry;
+use crate::numerics::{Digest, Dtype};
+use crate::world::error::WorldError;
+use crate::world::fold::FoldFault;
+use crate::world::memory::{Hazard, LiveIn};
+use crate::world::observer::Observer;
+use crate::world::order::{NodeId, PlanSource, Schedule};
+use crate::world::rank::{Communicator, Component, GroupId, MemoryOptions, Rank, RankError};
+use crate::world::site::Site;
+
+/// The most ranks a world can have.
+pub const RANKS_MAX: u32 = 65_536;
+
+/// A rank's whole program. Every rank runs the same one and asks `Rank::id` who it is.
+pub type Program<'a> = dyn Fn(&mut Rank) -> Result<(), RankError> + Sync + 'a;
+
+/// A virtual cluster: what does not change from run to run.
+pub struct World {
+    pub ranks: u32,
+    pub communicators: Arc<[Communicator]>,
+    pub registry: Arc<Registry>,
+    pub plans: Arc<dyn PlanSource>,
+}
+
+/// One run of the world.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    pub schedule: Schedule,
+    pub memory: MemoryOptions,
+    /// Ranks start in descending order.
+    pub start_descending: bool,
+    /// The most launches that one engine call gets; 0 means a whole wave.
+    pub batch_launches_max: usize,
+    pub faults: Vec<PlantedFault>,
+    /// Folds that become arrival-order folds: a planted race.
+    pub arrival_at: BTreeSet<NodeId>,
+    /// Keeps a record of every node, to name the first that differs.
+    pub record_nodes: bool,
+    /// Steps at whose end the persisted state is kept.
+    pub checkpoint_after: BTreeSet<u32>,
+    /// The steps after which the live-in set is measured.
+    pub cuts: BTreeSet<u32>,
+    /// Hazards are looked for in set-up and in the first that many steps; 0 means not at all.
+    pub hazard_steps_max: u32,
+    /// Keeps every buffer's words as they are when set-up ends.
+    pub keep_setup: bool,
+}
+
+/// A fault to plant, for the mutation score.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlantedFault {
+    Fold {
+        at: NodeId,
+        fault: FoldFault,
+    },
+    /// One bit of a persisted tensor flips on one rank when a step has ended.
+    State {
+        after_step: u32,
+        rank: u32,
+        component: Component,
+        name: String,
+    },
+    // Those below count the commands of the step that are not in `Phase::Setup`, from 0.
+    /// The nth wait for a collective on the rank's compute stream is left out.
+    DropWait {
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+    /// The nth launch never happens: what it would have written keeps its old words.
+    SkipLaunch {
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+    /// The rank calls its nth collective of the group with one element fewer.
+    MismatchCount {
+        group: GroupId,
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+    /// The rank's nth collective of the group never happens; those who wait for it go on.
+    MissingCall {
+        group: GroupId,
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+    /// The nth launch sees its last operand one element shorter.
+    WrongKernelExtent {
+        rank: u32,
+        step: u32,
+        nth: u32,
+    },
+}
+
+/// A persisted tensor's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateTensor {
+    pub dtype: Dtype,
+    pub words: Vec<u32>,
+}
+
+/// The persisted state of all ranks, by (rank, component, name).
+pub type State = BTreeMap<(u32, Component, String), StateTensor>;
+
+/// What one node computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRecord {
+    pub rank: u32,
+    pub wave: u32,
+    pub site: Arc<Site>,
+    /// `None` for nodes that are not folds.
+    pub fold: Option<NodeId>,
+    pub digest: Digest,
+}
+
+/// Copies that should agree and do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// `None` at the end of set-up.
+    pub step: Option<u32>,
+    pub group: String,
+    pub name: String,
+    pub ranks: (u32, u32),
+}
+
+/// What one run left behind.
+#[derive(Clone, Debug, Default)]
+pub struct RunRecord {
+    /// One root for each (step, rank): a digest chain over everything the rank's nodes wrote.
+    pub roots: BTreeMap<(u32, u32), Digest>,
+    /// Declared scalars by (step, name), from the lowest rank that declared one.
+    pub metrics: BTreeMap<(u32, String), f32>,
+    pub nodes: u64,
+    pub folds: u64,
+    pub waves: u64,
+    pub records: Vec<NodeRecord>,
+    /// Replicated tensors compared, and those that differed.
+    pub replicas_compared: u64,
+    pub drifts: Vec<Drift>,
+    pub checkpoints: BTreeMap<u32, State>,
+    /// The live-in set of each cut.
+    pub live_in: BTreeMap<u32, LiveIn>,
+    /// Unordered accesses and reads of unwritten words, each pair of places once.
+    pub hazards: Vec<Hazard>,
+    /// Occurrences of further hazards that were not kept.
+    pub hazards_beyond: u64,
+    /// Faults of `RunOptions::faults` that found their node, command or state.
+    pub faults_planted: u32,
+    /// Every buffer at the end of set-up, by (rank, name, occurrence).
+    pub setup: BTreeMap<(u32, String, u32), Vec<u32>>,
+    /// Components that buffers hold parts of, as declared when set-up ended.
+    pub setup_components: BTreeMap<(u32, String, u32), BTreeSet<Component>>,
+    pub notes: Vec<String>,
+    /// Words of all ranks' memory at the end.
+    pub memory_words: u64,
+}
+
+impl RunRecord {
+    /// The roots of all ranks and steps as one digest.
+    pub fn root(&self) -> Digest {
+        self.roots
+            .values()
+            .fold(Digest::default(), |all, root| all.then(*root))
+    }
+}
+
+impl World {
+    /// Runs `program` on every rank until all have returned.
+    ///
+    /// # Errors
+    /// The first failure of a rank, of the engine, or of the world: a collective that does not
+    /// match, a deadlock, a canary that changed. All rank threads have ended when this returns.
+    pub fn run(
+        &self,
+        engine: &mut dyn Engine,
+        options: &RunOptions,
+        program: &Program<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, WorldError> {
+        assert!(
+            self.ranks > 0 && self.ranks <= RANKS_MAX,
+            "{} ranks",
+            self.ranks
+        );
+        thread::run(self, engine, options, program, observer)
+    }
+}

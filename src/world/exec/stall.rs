@@ -1,0 +1,129 @@
+//! What to say when nothing can go on: who waits for what, and who never comes.
+
+use std::collections::BTreeMap;
+
+use crate::world::command::{Command, Issued};
+use crate::world::error::WorldError;
+
+use super::coordinator::Coordinator;
+
+/// How many ranks a message lists before it counts the rest.
+const RANKS_LISTED_MAX: usize = 16;
+
+/// The world is stuck: a collective that some member never joins is a mismatch, all else a deadlock.
+pub(super) fn report(coordinator: &Coordinator<'_>) -> WorldError {
+    missing_members(coordinator).unwrap_or_else(|| WorldError::Deadlock {
+        detail: blocked(coordinator),
+    })
+}
+
+/// The first communicator in which some members wait and others never call.
+fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
+    let mut waiting: BTreeMap<u32, Vec<(u32, &Issued)>> = BTreeMap::new();
+    for (rank, state) in coordinator.ranks.iter().enumerate() {
+        for queue in state.streams.values() {
+            if let Some(issued) = queue.front()
+                && let Command::Collective(call) = &issued.command
+            {
+                waiting
+                    .entry(call.group.0)
+                    .or_default()
+                    .push((rank as u32, issued));
+            }
+        }
+    }
+    let (group, calls) = waiting.into_iter().next()?;
+    let communicator = &coordinator.world.communicators[group as usize];
+    let here: Vec<u32> = calls.iter().map(|(rank, _)| *rank).collect();
+    let absent: Vec<u32> = communicator
+        .ranks
+        .iter()
+        .copied()
+        .filter(|rank| !here.contains(rank))
+        .collect();
+    let first = calls[0].1;
+    let Command::Collective(call) = &first.command else {
+        return None;
+    };
+    let detail = format!(
+        "ranks {} wait in {} at {}; {}",
+        listed(&here),
+        call.signature(),
+        first.site,
+        absent
+            .iter()
+            .take(RANKS_LISTED_MAX)
+            .map(|rank| whereabouts(coordinator, *rank))
+            .collect::<Vec<_>>()
+            .join("; ")
+    );
+    Some(WorldError::CollectiveMismatch {
+        group: communicator.name.clone(),
+        detail,
+    })
+}
+
+/// Where a rank is instead.
+fn whereabouts(coordinator: &Coordinator<'_>, rank: u32) -> String {
+    let state = &coordinator.ranks[rank as usize];
+    let heads: Vec<String> = state
+        .streams
+        .values()
+        .filter_map(|queue| queue.front())
+        .map(|issued| format!("{} at {}", verb(&issued.command), issued.site))
+        .collect();
+    match (heads.is_empty(), state.finished) {
+        (true, true) => format!("rank {rank} has finished and never joins"),
+        (true, false) => format!("rank {rank} is parked and never joins"),
+        (false, _) => format!("rank {rank} is in {}", heads.join(" and ")),
+    }
+}
+
+fn blocked(coordinator: &Coordinator<'_>) -> String {
+    let stuck: Vec<u32> = (0..coordinator.ranks.len() as u32)
+        .filter(|rank| {
+            let state = &coordinator.ranks[*rank as usize];
+            state.streams.values().any(|queue| !queue.is_empty())
+        })
+        .collect();
+    let told: Vec<String> = stuck
+        .iter()
+        .take(RANKS_LISTED_MAX)
+        .map(|rank| whereabouts(coordinator, *rank))
+        .collect();
+    let rest = stuck.len().saturating_sub(RANKS_LISTED_MAX);
+    let more = if rest > 0 {
+        format!("; and {rest} more")
+    } else {
+        String::new()
+    };
+    format!("no rank can go on: {}{more}", told.join("; "))
+}
+
+fn verb(command: &Command) -> String {
+    match command {
+        Command::Collective(call) => call.signature(),
+        Command::Send { to, tensor, .. } => format!("a send of {} to rank {to}", tensor.len),
+        Command::Recv { from, tensor, .. } => {
+            format!("a receive of {} from rank {from}", tensor.len)
+        }
+        Command::Wait { .. } => "a wait".to_string(),
+        Command::Launch { kernel, .. } => format!("a launch of {kernel}"),
+        _ => "a command".to_string(),
+    }
+}
+
+fn listed(ranks: &[u32]) -> String {
+    let shown: Vec<String> = ranks
+        .iter()
+        .take(RANKS_LISTED_MAX)
+        .map(u32::to_string)
+        .collect();
+    let rest = ranks.len().saturating_sub(RANKS_LISTED_MAX);
+    let more = if rest > 0 {
+        format!(" and {rest} more")
+    } else {
+        String::new()
+    };
+    format!("{}{more}", shown.join(", "))
+}

@@ -1,0 +1,143 @@
+//! Faults that can be planted in a fold, to see whether a check would catch them.
+
+use std::sync::Arc;
+
+use crate::engine::{Engine, EngineError};
+use crate::numerics::Dtype;
+use crate::plan::{Plan, Tree};
+
+use super::{FoldJob, FoldNode, FoldOrder, SlotsJob};
+
+/// What goes wrong in one fold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FoldFault {
+    /// Addends meet in this order on every element, whatever the plan says.
+    Order(Arc<[u32]>),
+    /// One addend never arrives: another is taken twice in its place.
+    DuplicateAddend { lost: u32, twice: u32 },
+    /// Partial sums are rounded to a narrower type.
+    NarrowPartial(Dtype),
+    /// The last bit of one element of the result is flipped, everywhere.
+    FlipLastBit { element: u64 },
+    /// One destination keeps what it held before: a missing wait.
+    StaleDestination { destination: u32 },
+    /// One destination gets one element with its last bit flipped: copies drift.
+    DriftingDestination { destination: u32 },
+    /// The last element is not written: off by one.
+    SkipLastElement,
+    /// Two neighbouring elements of the result change places: a wrong offset.
+    SwapElements { element: u64 },
+}
+
+impl FoldFault {
+    /// The name that reports use.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FoldFault::Order(_) => "other-order",
+            FoldFault::DuplicateAddend { .. } => "duplicate-addend",
+            FoldFault::NarrowPartial(_) => "narrow-partial-sums",
+            FoldFault::FlipLastBit { .. } => "flipped-bit",
+            FoldFault::StaleDestination { .. } => "stale-destination",
+            FoldFault::DriftingDestination { .. } => "drifting-destination",
+            FoldFault::SkipLastElement => "skipped-element",
+            FoldFault::SwapElements { .. } => "swapped-elements",
+        }
+    }
+
+    /// Changes how `node` runs. What cannot be done before the run is left to `after`.
+    pub(crate) fn before(&self, node: &mut FoldNode, order: &mut FoldOrder) {
+        match (self, &mut node.job) {
+            (FoldFault::Order(permutation), _) => {
+                *order = FoldOrder::Permutation(permutation.clone())
+            }
+            (FoldFault::DuplicateAddend { lost, twice }, FoldJob::Slots(job)) => {
+                job.addends[*lost as usize] = job.addends[*twice as usize];
+            }
+            (FoldFault::NarrowPartial(dtype), FoldJob::Slots(job)) => {
+                *order = FoldOrder::Plan(Arc::new(narrowed(job, order, *dtype)));
+            }
+            (FoldFault::StaleDestination { destination }, FoldJob::Slots(job)) => {
+                let (range, span) = &mut job.outs[*destination as usize];
+                range.end = range.start;
+                span.words = 0;
+            }
+            (FoldFault::SkipLastElement, FoldJob::Slots(job)) => {
+                let end = job.plan.element_count;
+                for (range, span) in &mut job.outs {
+                    if range.end == end {
+                        range.end -= 1;
+                        span.words -= 1;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes the delivered result of `node`.
+    pub(crate) fn after(
+        &self,
+        node: &FoldNode,
+        engine: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        let FoldJob::Slots(job) = &node.job else {
+            return Ok(());
+        };
+        for (place, (range, span)) in job.outs.iter().enumerate() {
+            let element = match self {
+                FoldFault::FlipLastBit { element } | FoldFault::SwapElements { element } => {
+                    *element
+                }
+                FoldFault::DriftingDestination { destination }
+                    if *destination as usize == place =>
+                {
+                    range.start
+                }
+                _ => continue,
+            };
+            if !range.contains(&element) {
+                continue;
+            }
+            let mut words = engine.read(*span)?;
+            let at = (element - range.start) as usize;
+            match self {
+                FoldFault::SwapElements { .. } if at + 1 < words.len() => words.swap(at, at + 1),
+                FoldFault::SwapElements { .. } => {}
+                _ => words[at] ^= 1 << lowest_bit(job.plan.arithmetic.out),
+            }
+            engine.write(*span, &words)?;
+        }
+        Ok(())
+    }
+}
+
+fn narrowed(job: &SlotsJob, order: &FoldOrder, partial: Dtype) -> Plan {
+    let plan = match order {
+        FoldOrder::Plan(plan) => plan.as_ref().clone(),
+        FoldOrder::Permutation(ring) => {
+            let mut plan = job.plan.as_ref().clone();
+            plan.pieces = vec![crate::plan::Piece {
+                range: 0..plan.element_count,
+                tree: Tree::Chain {
+                    ring: ring.clone(),
+                    start: 0,
+                },
+            }];
+            plan
+        }
+    };
+    let arithmetic = crate::plan::Arithmetic {
+        partial,
+        ..plan.arithmetic
+    };
+    Plan { arithmetic, ..plan }
+}
+
+/// The lowest bit that a value of the type can have set in its `f32` word.
+fn lowest_bit(dtype: Dtype) -> u32 {
+    match dtype {
+        Dtype::F32 | Dtype::U32 => 0,
+        Dtype::Bf16 => 16,
+        Dtype::F16 => 13,
+    }
+}

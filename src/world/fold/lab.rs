@@ -1,0 +1,256 @@
+//! Evaluates folds: to execute them, and to ask what another order would have given.
+
+use std::sync::Arc;
+
+use crate::engine::{ArenaId, CopyWords, Engine, EngineError, ProgramId, Span};
+use crate::plan::{Arithmetic, Piece, Plan, Tree};
+
+use super::slots::{Layout, Request, part};
+use super::{FoldJob, FoldNode, FoldOrder, SlotsJob, segments};
+
+/// Scratch words of one batch: bounds memory, not results.
+const BATCH_WORDS_MAX: u64 = 1 << 25;
+
+/// The programs and scratch memory that folds need.
+#[derive(Clone, Copy, Debug)]
+pub struct FoldPrograms {
+    pub fold: ProgramId,
+    pub segments: ProgramId,
+    /// Addends and results.
+    pub scratch: ArenaId,
+    /// Index tables.
+    pub tables: ArenaId,
+    /// Alternative results of segment folds.
+    pub results: ArenaId,
+}
+
+/// An engine with what folds need on it.
+pub struct FoldLab<'a> {
+    pub engine: &'a mut dyn Engine,
+    pub programs: FoldPrograms,
+}
+
+impl FoldLab<'_> {
+    /// Executes each node in the given order; results go where the node says.
+    pub fn execute(&mut self, folds: &[(&FoldNode, FoldOrder)]) -> Result<(), EngineError> {
+        let mut slots = Vec::new();
+        for (node, order) in folds {
+            match &node.job {
+                FoldJob::Slots(job) => slots.push((job, order)),
+                FoldJob::Segments(job) => segments::run(
+                    self.engine,
+                    self.programs.segments,
+                    self.programs.tables,
+                    job,
+                    permutation_of(order),
+                    job.out,
+                )?,
+            }
+        }
+        self.execute_slots(&slots)
+    }
+
+    fn execute_slots(&mut self, folds: &[(&SlotsJob, &FoldOrder)]) -> Result<(), EngineError> {
+        let mut rest = folds;
+        while !rest.is_empty() {
+            let pieces: Vec<Vec<Piece>> =
+                rest.iter().map(|(job, order)| pieces(job, order)).collect();
+            let mut layout = Layout::new(self.programs.scratch);
+            let mut words = 0;
+            let mut results = Vec::new();
+            for ((job, order), pieces) in rest.iter().zip(&pieces) {
+                let arithmetic = plan_of(job, order).arithmetic;
+                let request = Request {
+                    job,
+                    arithmetic,
+                    pieces,
+                };
+                words += Layout::words_of(&request);
+                if words > BATCH_WORDS_MAX && !results.is_empty() {
+                    break;
+                }
+                results.push((*job, layout.add(self.programs.fold, &request)));
+            }
+            rest = &rest[results.len()..];
+            layout.execute(self.engine)?;
+            let copies: Vec<CopyWords> = results
+                .iter()
+                .flat_map(|(job, pieces)| {
+                    pieces
+                        .iter()
+                        .flat_map(|piece| deliveries(job, piece.range.clone(), piece.span))
+                })
+                .collect();
+            self.engine.copy(&copies)?;
+        }
+        Ok(())
+    }
+
+    /// The result's words of `node` in another order; nothing that the run sees is written.
+    pub fn evaluate(
+        &mut self,
+        node: &FoldNode,
+        order: &FoldOrder,
+    ) -> Result<Vec<u32>, EngineError> {
+        match &node.job {
+            FoldJob::Slots(job) => self.evaluate_slots(job, order),
+            FoldJob::Segments(job) => {
+                let out = Span {
+                    arena: self.programs.results,
+                    offset_words: 0,
+                    words: job.out.words,
+                };
+                self.engine.grow(out.arena, out.words, 0)?;
+                let (program, tables) = (self.programs.segments, self.programs.tables);
+                segments::run(
+                    self.engine,
+                    program,
+                    tables,
+                    job,
+                    permutation_of(order),
+                    out,
+                )?;
+                self.engine.read(out)
+            }
+        }
+    }
+
+    /// The result of `arithmetic` over given addends in the order of `tree`: for what-if questions.
+    pub fn evaluate_values(
+        &mut self,
+        arithmetic: Arithmetic,
+        addends: &[Vec<u32>],
+        tree: &Tree,
+    ) -> Result<Vec<u32>, EngineError> {
+        let elements = addends[0].len() as u32;
+        let arena = self.programs.results;
+        self.engine
+            .grow(arena, elements * addends.len() as u32, 0)?;
+        let mut spans = Vec::with_capacity(addends.len());
+        for (k, words) in addends.iter().enumerate() {
+            let span = Span {
+                arena,
+                offset_words: k as u32 * elements,
+                words: elements,
+            };
+            self.engine.write(span, words)?;
+            spans.push(span);
+        }
+        let piece = Piece {
+            range: 0..u64::from(elements),
+            tree: tree.clone(),
+        };
+        let plan = Plan {
+            addend_count: addends.len() as u32,
+            element_count: u64::from(elements),
+            arithmetic,
+            pieces: vec![piece],
+        };
+        let plan = Arc::new(plan);
+        let job = SlotsJob {
+            addends: spans,
+            accumulator: None,
+            plan: plan.clone(),
+            outs: Vec::new(),
+        };
+        self.evaluate_slots(&job, &FoldOrder::Plan(plan))
+    }
+
+    fn evaluate_slots(
+        &mut self,
+        job: &SlotsJob,
+        order: &FoldOrder,
+    ) -> Result<Vec<u32>, EngineError> {
+        let pieces = pieces(job, order);
+        let arithmetic = plan_of(job, order).arithmetic;
+        let mut layout = Layout::new(self.programs.scratch);
+        let request = Request {
+            job,
+            arithmetic,
+            pieces: &pieces,
+        };
+        let results = layout.add(self.programs.fold, &request);
+        layout.execute(self.engine)?;
+        let mut words = Vec::with_capacity(job.plan.element_count as usize);
+        for piece in results {
+            words.extend(self.engine.read(piece.span)?);
+        }
+        Ok(words)
+    }
+
+    /// The addends' words: one vector for each addend (slots) or row (segments).
+    pub fn addends(&self, node: &FoldNode) -> Result<Vec<Vec<u32>>, EngineError> {
+        match &node.job {
+            FoldJob::Slots(job) => job
+                .addends
+                .iter()
+                .map(|span| self.engine.read(*span))
+                .collect(),
+            FoldJob::Segments(job) => {
+                let words = self.engine.read(job.rows)?;
+                Ok(words
+                    .chunks(job.width as usize)
+                    .map(<[u32]>::to_vec)
+                    .collect())
+            }
+        }
+    }
+
+    /// What stands in the accumulator before the first addend.
+    pub fn accumulator(&self, node: &FoldNode) -> Result<Option<Vec<u32>>, EngineError> {
+        match &node.job {
+            FoldJob::Slots(job) => job
+                .accumulator
+                .map(|span| self.engine.read(span))
+                .transpose(),
+            FoldJob::Segments(_) => Ok(None),
+        }
+    }
+}
+
+fn plan_of<'a>(job: &'a SlotsJob, order: &'a FoldOrder) -> &'a Plan {
+    match order {
+        FoldOrder::Plan(plan) => plan,
+        FoldOrder::Permutation(_) => &job.plan,
+    }
+}
+
+fn pieces(job: &SlotsJob, order: &FoldOrder) -> Vec<Piece> {
+    match order {
+        FoldOrder::Plan(plan) => plan.pieces.clone(),
+        FoldOrder::Permutation(permutation) => {
+            let tree = Tree::Chain {
+                ring: Arc::clone(permutation),
+                start: 0,
+            };
+            vec![Piece {
+                range: 0..job.plan.element_count,
+                tree,
+            }]
+        }
+    }
+}
+
+fn permutation_of(order: &FoldOrder) -> Option<&[u32]> {
+    match order {
+        FoldOrder::Permutation(permutation) => Some(permutation),
+        FoldOrder::Plan(_) => None,
+    }
+}
+
+/// Copies that bring the result of elements `range` to wherever the job wants them.
+fn deliveries(job: &SlotsJob, range: std::ops::Range<u64>, result: Span) -> Vec<CopyWords> {
+    let mut copies = Vec::new();
+    for (wanted, span) in &job.outs {
+        let from = wanted.start.max(range.start);
+        let to = wanted.end.min(range.end);
+        if from < to {
+            let words = (to - from) as u32;
+            copies.push(CopyWords {
+                from: part(result, (from - range.start) as u32, words),
+                to: part(*span, (from - wanted.start) as u32, words),
+            });
+        }
+    }
+    copies
+}

@@ -1,0 +1,212 @@
+//! Vector clocks over one rank's own streams: what happens before what.
+//!
+//! Edges come from stream order, from tickets (events, finished collectives and messages) and from
+//! host reads. Queries, the order in which queues happen to run, and reuse of a block give none.
+//! A path through another rank gives none either: a program that leans on one leans on timing.
+
+use std::collections::BTreeMap;
+
+use crate::world::rank::StreamId;
+
+/// The moment of one command: the how-manieth of its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    stream: usize,
+    time: u32,
+}
+
+/// For each stream, how many of its commands are known to be over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Clock(Vec<u32>);
+
+impl Clock {
+    fn at(&self, stream: usize) -> u32 {
+        self.0.get(stream).copied().unwrap_or(0)
+    }
+
+    fn advance(&mut self, stream: usize) -> u32 {
+        if self.0.len() <= stream {
+            self.0.resize(stream + 1, 0);
+        }
+        self.0[stream] += 1;
+        self.0[stream]
+    }
+
+    fn join(&mut self, other: &Clock) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+}
+
+/// One stream's clock, and how many host reads it has taken note of.
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    clock: Clock,
+    host_reads_seen: usize,
+}
+
+/// The clocks of a rank, from one full synchronisation to the next.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamClocks {
+    numbers: BTreeMap<StreamId, usize>,
+    streams: Vec<Stream>,
+    tickets: BTreeMap<u32, Clock>,
+    /// What the host knew from command `.0` on.
+    host_reads: Vec<(u32, Clock)>,
+}
+
+impl StreamClocks {
+    /// Command `ordinal` (in the order the host issued them) runs on `stream`.
+    pub fn advance(&mut self, stream: StreamId, ordinal: u32) -> Epoch {
+        let number = self.number(stream);
+        let Stream {
+            clock,
+            host_reads_seen,
+        } = &mut self.streams[number];
+        while let Some((from, known)) = self.host_reads.get(*host_reads_seen)
+            && *from <= ordinal
+        {
+            clock.join(known);
+            *host_reads_seen += 1;
+        }
+        let time = clock.advance(number);
+        Epoch {
+            stream: number,
+            time,
+        }
+    }
+
+    /// Ticket `ticket` carries what `stream` knows now.
+    pub fn record(&mut self, stream: StreamId, ticket: u32) {
+        let number = self.number(stream);
+        let clock = self.streams[number].clock.clone();
+        self.tickets.insert(ticket, clock);
+    }
+
+    /// `stream` learns what `ticket` carries. A ticket from before the last synchronisation
+    /// carries nothing that is not known.
+    pub fn wait(&mut self, stream: StreamId, ticket: u32) {
+        let number = self.number(stream);
+        if let Some(known) = self.tickets.get(&ticket) {
+            self.streams[number].clock.join(known);
+        }
+    }
+
+    /// The host has waited for `stream`: commands from `next_ordinal` on come after.
+    pub fn host_read(&mut self, stream: StreamId, next_ordinal: u32) {
+        let number = self.number(stream);
+        let mut known = self.streams[number].clock.clone();
+        if let Some((_, earlier)) = self.host_reads.last() {
+            known.join(earlier);
+        }
+        self.host_reads.push((next_ordinal, known));
+    }
+
+    /// Whether what ran at `epoch` is over before the present command of `stream`.
+    pub fn is_before(&self, epoch: Epoch, stream: StreamId) -> bool {
+        let number = self.numbers.get(&stream);
+        number.is_some_and(|number| self.streams[*number].clock.at(epoch.stream) >= epoch.time)
+    }
+
+    /// Everything is over.
+    pub fn synchronise(&mut self) {
+        *self = StreamClocks::default();
+    }
+
+    fn number(&mut self, stream: StreamId) -> usize {
+        let next = self.streams.len();
+        let number = *self.numbers.entry(stream).or_insert(next);
+        if number == next {
+            self.streams.push(Stream::default());
+        }
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Epoch, StreamClocks};
+    use crate::world::rank::StreamId;
+    use proptest::prelude::*;
+
+    /// One command of a random program: (stream, what it does, which ticket).
+    type Step = (u32, u8, usize);
+
+    /// Edges of the program as a graph, closed by brute force.
+    fn reachable(edges: &[(usize, usize)], commands: usize) -> Vec<Vec<bool>> {
+        let mut before = vec![vec![false; commands]; commands];
+        for (from, to) in edges {
+            before[*from][*to] = true;
+        }
+        for middle in 0..commands {
+            for from in 0..commands {
+                for to in 0..commands {
+                    before[from][to] |= before[from][middle] && before[middle][to];
+                }
+            }
+        }
+        before
+    }
+
+    proptest! {
+        #[test]
+        fn clocks_say_what_the_graph_says(
+            program in prop::collection::vec((0u32..4, 0u8..5, 0usize..6), 1..24),
+        ) {
+            check(&program)?;
+        }
+    }
+
+    fn check(program: &[Step]) -> Result<(), TestCaseError> {
+        let mut clocks = StreamClocks::default();
+        let mut edges = Vec::new();
+        let mut last = [None; 4];
+        let mut records: Vec<usize> = Vec::new();
+        let mut reads: Vec<usize> = Vec::new();
+        let mut epochs: Vec<Epoch> = Vec::new();
+        let mut known: Vec<Vec<bool>> = Vec::new();
+        for (number, (stream, verb, ticket)) in program.iter().enumerate() {
+            let id = StreamId(*stream);
+            edges.extend(last[*stream as usize].map(|before| (before, number)));
+            edges.extend(reads.iter().map(|read| (*read, number)));
+            epochs.push(clocks.advance(id, number as u32));
+            match verb {
+                0 | 1 => {
+                    clocks.record(id, records.len() as u32);
+                    records.push(number);
+                }
+                2 | 3 if *ticket < records.len() => {
+                    clocks.wait(id, *ticket as u32);
+                    edges.push((records[*ticket], number));
+                }
+                4 => {
+                    clocks.host_read(id, number as u32 + 1);
+                    reads.push(number);
+                }
+                _ => {}
+            }
+            last[*stream as usize] = Some(number);
+            known.push(
+                epochs
+                    .iter()
+                    .map(|epoch| clocks.is_before(*epoch, id))
+                    .collect(),
+            );
+        }
+        let before = reachable(&edges, program.len());
+        for (now, known) in known.iter().enumerate() {
+            for (earlier, known) in known
+                .iter()
+                .enumerate()
+                .filter(|(earlier, _)| *earlier < now)
+            {
+                prop_assert_eq!(*known, before[earlier][now], "{} before {}", earlier, now);
+            }
+        }
+        Ok(())
+    }
+}

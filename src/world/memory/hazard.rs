@@ -1,0 +1,177 @@
+//! Hazards: pairs of accesses that nothing orders, and reads of what nothing has written.
+//!
+//! A hazard is a fault of the program even when the bytes happen to agree: on another day the
+//! other order runs. `NVIDIA/Megatron-LM#3670` is a missing wait, `pytorch/pytorch#180665` a block
+//! that was reused under a copy; both trained on, and differed now and then.
+
+use std::collections::BTreeMap;
+
+use crate::world::rank::{Communicator, StreamId};
+use crate::world::site::{Phase, Site};
+
+use super::accesses::{Conflict, Use};
+
+/// Different hazards that are kept; more are only counted.
+const HAZARDS_MAX: usize = 256;
+
+/// What is wrong between the two accesses. "First" is the one that the host issued first, whatever
+/// order they ran in here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HazardKind {
+    /// A read does not wait for the write whose result it wants.
+    ReadBeforeComplete,
+    /// A write does not wait for a read of the old value.
+    WriteAfterRead,
+    /// Two writes, and nothing says which is the last.
+    WriteAfterWrite,
+    /// Memory is freed, or allocated again, while an access to it may still run.
+    ReuseWhileInUse,
+    /// Nothing has written the words since they were allocated, or they were freed.
+    UninitialisedRead,
+}
+
+impl HazardKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            HazardKind::ReadBeforeComplete => "read before complete",
+            HazardKind::WriteAfterRead => "write after read",
+            HazardKind::WriteAfterWrite => "write after write",
+            HazardKind::ReuseWhileInUse => "reuse while in use",
+            HazardKind::UninitialisedRead => "uninitialised read",
+        }
+    }
+}
+
+/// One side of a hazard.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Access {
+    pub site: Site,
+    /// `stream 0`, `the stream of tp0`, `the stream of sends to rank 3`.
+    pub stream: String,
+    pub write: bool,
+}
+
+/// Two accesses of one rank to the same words that nothing orders.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Hazard {
+    pub kind: HazardKind,
+    /// The lowest rank that met it first.
+    pub rank: u32,
+    pub first: Access,
+    pub second: Access,
+    /// Words from..to of the buffer, or of the rank's memory where the buffer is not known.
+    pub words: (u32, u32),
+    pub buffer: Option<String>,
+    /// The edge that is missing, in words.
+    pub missing_edge: String,
+    /// How often it was met: over ranks, steps and microbatches.
+    pub occurrences: u64,
+}
+
+impl std::fmt::Display for Hazard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (from, to) = self.words;
+        let buffer = self.buffer.as_deref().unwrap_or("memory");
+        let (kind, rank) = (self.kind.name(), self.rank);
+        write!(f, "{kind} on rank {rank}, words {from}..{to} of {buffer}: ")?;
+        write!(f, "{} at {}; ", verb(&self.first), self.first.site)?;
+        write!(f, "{} at {}; ", verb(&self.second), self.second.site)?;
+        f.write_str(&self.missing_edge)
+    }
+}
+
+fn verb(access: &Access) -> String {
+    let verb = if access.write { "written" } else { "read" };
+    format!("{verb} on {}", access.stream)
+}
+
+/// A place in the program, whatever the step and microbatch.
+type Place = (Phase, String, String);
+
+/// The hazards of a run, each reported once.
+#[derive(Debug, Default)]
+pub(crate) struct HazardLog {
+    numbers: BTreeMap<(HazardKind, Place, Place), usize>,
+    hazards: Vec<Hazard>,
+    more: u64,
+}
+
+impl HazardLog {
+    pub fn add(&mut self, rank: u32, conflict: &Conflict, communicators: &[Communicator]) {
+        let key = (
+            conflict.kind,
+            place(&conflict.first.site),
+            place(&conflict.second.site),
+        );
+        if let Some(number) = self.numbers.get(&key) {
+            self.hazards[*number].occurrences += 1;
+        } else if self.hazards.len() == HAZARDS_MAX {
+            self.more += 1;
+        } else {
+            self.numbers.insert(key, self.hazards.len());
+            self.hazards.push(hazard(rank, conflict, communicators));
+        }
+    }
+
+    /// The hazards in the order they were met, and how many more occurrences were not kept.
+    ///
+    /// Where the schedule ran a read before the write it should have waited for, the read also met
+    /// unwritten words: one mistake, reported once.
+    pub fn finish(mut self) -> (Vec<Hazard>, u64) {
+        let early: Vec<(Place, Option<String>)> = self
+            .hazards
+            .iter()
+            .filter(|hazard| hazard.kind == HazardKind::ReadBeforeComplete)
+            .map(|hazard| (place(&hazard.second.site), hazard.buffer.clone()))
+            .collect();
+        self.hazards.retain(|hazard| {
+            hazard.kind != HazardKind::UninitialisedRead
+                || !early.contains(&(place(&hazard.second.site), hazard.buffer.clone()))
+        });
+        (self.hazards, self.more)
+    }
+}
+
+fn place(site: &Site) -> Place {
+    (site.phase, site.module.clone(), site.op.clone())
+}
+
+fn hazard(rank: u32, conflict: &Conflict, communicators: &[Communicator]) -> Hazard {
+    let access = |side: &Use| Access {
+        site: Site::clone(&side.site),
+        stream: stream_name(side.stream, communicators),
+        write: side.write,
+    };
+    let (first, second) = (access(&conflict.first), access(&conflict.second));
+    Hazard {
+        kind: conflict.kind,
+        rank,
+        missing_edge: missing_edge(conflict, &first, &second),
+        first,
+        second,
+        words: conflict.words,
+        buffer: conflict.buffer.as_deref().map(str::to_string),
+        occurrences: 1,
+    }
+}
+
+fn missing_edge(conflict: &Conflict, first: &Access, second: &Access) -> String {
+    let (one, two) = (&first.site.op, &second.site.op);
+    match conflict.kind {
+        HazardKind::UninitialisedRead => {
+            format!("nothing writes these words between `{one}` and `{two}`")
+        }
+        _ => format!(
+            "{} must wait for `{one}` on {} before `{two}`",
+            second.stream, first.stream
+        ),
+    }
+}
+
+fn stream_name(stream: StreamId, communicators: &[Communicator]) -> String {
+    stream.describe(|group| {
+        let communicator = communicators.get(group.0 as usize);
+        communicator.map_or("?".to_string(), |communicator| communicator.name.clone())
+    })
+}

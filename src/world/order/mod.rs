@@ -1,0 +1,92 @@
+//! Choice points and schedules: what may vary at a node, and an assignment of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::numerics::Dtype;
+use crate::plan::{Combine, Plan};
+use crate::world::command::CollectiveKind;
+use crate::world::rank::GroupId;
+
+/// Who owns a fold: a rank (a local fold) or a communicator (a collective).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Owner {
+    Rank(u32),
+    Group(u32),
+}
+
+/// A fold of a run. The same in every run of a scenario: `ordinal` counts the owner's folds of the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct NodeId {
+    pub step: u32,
+    pub owner: Owner,
+    pub ordinal: u32,
+}
+
+/// What may vary at a fold.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// One admissible plan.
+    Pinned,
+    /// A plan for each value of the run-scoped placement variable; the reference is value 0.
+    Placement(Arc<[Arc<Plan>]>),
+    /// Any permutation of the addends, chosen at each call; the reference is ascending.
+    Arrival,
+}
+
+impl Choice {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Choice::Pinned => "pinned",
+            Choice::Placement(_) => "placement",
+            Choice::Arrival => "arrival",
+        }
+    }
+}
+
+/// An assignment of all choice variables: the canonical one plus sparse deltas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Value of the placement variable.
+    pub placement: u32,
+    /// Arrival orders that are not ascending: addend numbers in the order in which they land.
+    pub arrivals: BTreeMap<NodeId, Arc<[u32]>>,
+    /// Placement values of single nodes: a counterfactual, for shrinking wider scopes.
+    pub placement_at: BTreeMap<NodeId, u32>,
+}
+
+impl Schedule {
+    /// The placement value that `node` reads.
+    pub fn placement_of(&self, node: NodeId) -> u32 {
+        self.placement_at
+            .get(&node)
+            .copied()
+            .unwrap_or(self.placement)
+    }
+}
+
+/// What a collective is, as far as its plan can depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CollectiveShape {
+    pub group: GroupId,
+    pub kind: CollectiveKind,
+    pub dtype: Dtype,
+    /// Elements of the whole reduced buffer.
+    pub elements: u64,
+}
+
+/// Gives the plans of a reducing collective, one for each value of the placement variable.
+pub trait PlanSource: Send + Sync {
+    /// Errors in words: what cannot be planned and why.
+    fn plans(&self, shape: CollectiveShape) -> Result<Arc<[Arc<Plan>]>, String>;
+}
+
+/// The combine of a reducing collective, `None` where it only moves data.
+pub fn combine_of(kind: CollectiveKind) -> Option<Combine> {
+    match kind {
+        CollectiveKind::AllReduce { combine, .. } => Some(combine),
+        CollectiveKind::ReduceScatter { .. } => Some(Combine::Sum),
+        _ => None,
+    }
+}
