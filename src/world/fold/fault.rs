@@ -99,13 +99,23 @@ impl FoldFault {
             let mut words = engine.read(*span)?;
             let at = (element - range.start) as usize;
             match self {
-                FoldFault::SwapElements { .. } if at + 1 < words.len() => words.swap(at, at + 1),
-                FoldFault::SwapElements { .. } => {}
+                FoldFault::SwapElements { .. } => swap_unequal(&mut words, at),
                 _ => words[at] ^= 1 << lowest_bit(job.plan.arithmetic.out),
             }
             engine.write(*span, &words)?;
         }
         Ok(())
+    }
+}
+
+/// Swaps the first neighbours from `from` on that differ: swapping equal ones is no fault.
+fn swap_unequal(words: &mut [u32], from: usize) {
+    let pairs = words.windows(2).skip(from);
+    if let Some(place) = pairs
+        .map(|pair| pair[0] != pair[1])
+        .position(|unequal| unequal)
+    {
+        words.swap(from + place, from + place + 1);
     }
 }
 

@@ -265,7 +265,7 @@ impl Translator<'_, '_> {
         let is_shift = matches!(op, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
         if is_shift
             && x.shape()?.1 > 1
-            && let Expression::Splat { value, .. } = frame.function.expressions[right]
+            && let Some(value) = one_scalar(frame, right)
         {
             let amount = self.value(frame, value)?.leaf();
             return arithmetic::shift_by_scalar(&mut self.b, op, &x, amount);
@@ -315,6 +315,24 @@ fn constant_divisor(frame: &Frame, op: BinaryOperator, right: Handle<Expression>
     let divides = matches!(op, BinaryOperator::Divide | BinaryOperator::Modulo);
     match frame.function.expressions[right] {
         Expression::Literal(Literal::U32(value)) if divides && value != 0 => Some(value),
+        _ => None,
+    }
+}
+
+/// The scalar that fills every lane of a vector, where that can be seen.
+fn one_scalar(frame: &Frame, vector: Handle<Expression>) -> Option<Handle<Expression>> {
+    let expressions = &frame.function.expressions;
+    match expressions[vector] {
+        Expression::Splat { value, .. } => Some(value),
+        Expression::Compose { ref components, .. } => {
+            let first = *components.first()?;
+            let same =
+                |other: &Handle<Expression>| match (&expressions[first], &expressions[*other]) {
+                    (Expression::Literal(a), Expression::Literal(b)) => a == b,
+                    _ => false,
+                };
+            components.iter().all(same).then_some(first)
+        }
         _ => None,
     }
 }
