@@ -3,7 +3,9 @@
 //
 // qkv [seq, batch, heads, 3, head_dim], rotated; head_dim at most 128
 // probs, grad_scores [batch, heads, seq, seq]
-// grad_context [seq, batch, heads, head_dim]      grad_qkv as qkv: the query part is written
+// grad_context [seq, batch, heads, head_dim]      grad_qkv as qkv: the query part is written,
+//   the rest is set to +0 (the kernel for keys and values fills it), so that what this kernel
+//   leaves does not depend on what the tensor held before
 // cosines, sines [seq, pairs] f32
 //
 // grad_scores is f32, unrounded, +0 above the diagonal. Sums: over head_dim for the gradient of a
@@ -75,5 +77,8 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
         let s = sines[position * pairs + j];
         grad_qkv[query + j] = round_to(u * c + v * s, params.round_code);
         grad_qkv[query + pairs + j] = round_to(v * c - u * s, params.round_code);
+    }
+    for (var j = 0u; j < 2u * d; j = j + 1u) {
+        grad_qkv[query + d + j] = 0.0;
     }
 }

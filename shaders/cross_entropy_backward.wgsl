@@ -1,4 +1,5 @@
-// Gradient of the scaled loss with respect to this rank's logits: (softmax - one at target) * scale.
+// Gradient of the scaled loss with respect to this rank's logits: scale times the softmax, less
+// one at the target.
 //
 // logits, grad_logits [tokens, vocab_rows]   targets [tokens]
 // greatest, sum_exp [tokens] f32, over all ranks. No sums; rounded once.

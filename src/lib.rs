@@ -4,6 +4,7 @@ pub mod cli;
 pub mod diagnostic;
 pub mod engine;
 pub mod fault;
+pub mod job;
 pub mod kernel;
 pub mod model;
 pub mod numerics;

@@ -1,4 +1,4 @@
-// e^x. Within 1 ulp over all f32 (measured: see tests/shader_math.rs), subnormal results included.
+// e^x. Within 1 ulp over all f32 (measured: see tests/shader_math), subnormal results included.
 // NaN gives NaN, -inf and all below -104 give +0, inf and all above ln(largest f32) give inf.
 //
 // x = n ln 2 + r with |r| <= ln 2 / 2; n times the 15 leading bits of ln 2 is exact. Then

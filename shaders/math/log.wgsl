@@ -1,4 +1,4 @@
-// ln x. Within 1 ulp over all f32 (measured: see tests/shader_math.rs), subnormals included.
+// ln x. Within 1 ulp over all f32 (measured: see tests/shader_math), subnormals included.
 // NaN and all below zero give NaN, either zero gives -inf, inf gives inf, 1 gives +0.
 //
 // x = 2^k (1 + f) with 1 + f in [sqrt 1/2, sqrt 2); ln(1 + f) = f - f^2 / 2 + f^3 p(f), p a minimax

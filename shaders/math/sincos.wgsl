@@ -1,4 +1,4 @@
-// sin x and cos x. Within 1 ulp over all f32, the largest included (measured: tests/shader_math.rs).
+// sin x and cos x. Within 1 ulp over all f32, the largest included (measured: tests/shader_math).
 // NaN and infinities give NaN, sin of a zero is that zero. sin is odd, cos even, bit for bit.
 //
 // Beyond pi/4 the argument is reduced by quarter turns with the integer product of its significand

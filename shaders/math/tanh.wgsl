@@ -1,7 +1,8 @@
-// tanh x. Within 2 ulp over all f32 (measured: see tests/shader_math.rs). NaN gives NaN, both zeros
+// tanh x. Within 2 ulp over all f32 (measured: see tests/shader_math). NaN gives NaN, both zeros
 // and all below 2^-12 give themselves, all above 9.02 give 1. An odd function, bit for bit.
 //
-// Below 5/8: x + x^3 p(x^2), p a minimax polynomial (relative error 2^-32). Above: 1 - 2 / (e^2x + 1).
+// Below 5/8: x + x^3 p(x^2), p a minimax polynomial (relative error 2^-32). Above:
+// 1 - 2 / (e^2x + 1).
 // use: math/exp
 
 fn bp_tanh(x: f32) -> f32 {

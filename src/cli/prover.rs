@@ -2,7 +2,7 @@
 
 use crate::prove::outcome::Outcome;
 use crate::prove::session::CheckError;
-use crate::prove::{Progress, Token};
+use crate::prove::{CheckOptions, Progress, Token};
 use crate::report::Exit;
 use crate::scenario::Scenario;
 use crate::world::WorldError;
@@ -13,16 +13,21 @@ pub(super) struct Settings {
     pub workers: usize,
 }
 
+impl From<Settings> for CheckOptions {
+    fn from(settings: Settings) -> CheckOptions {
+        CheckOptions {
+            workers: settings.workers,
+        }
+    }
+}
+
 /// Checks a scenario.
 pub(super) fn check(
     scenario: Scenario,
     settings: Settings,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    let _ = (scenario, settings, progress);
-    Err(CheckError::Internal(
-        "the prover is not linked in yet".into(),
-    ))
+    crate::prove::check(scenario, settings.into(), progress)
 }
 
 /// Reproduces the difference that `token` names.
@@ -32,17 +37,13 @@ pub(super) fn replay(
     settings: Settings,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    let _ = (scenario, token, settings, progress);
-    Err(CheckError::Internal(
-        "the prover is not linked in yet".into(),
-    ))
+    crate::prove::replay(scenario, token, settings.into(), progress)
 }
 
 /// How `bitproof` ends when a check could not be carried out.
 pub(super) fn exit_of(error: &CheckError) -> Exit {
     match error {
-        CheckError::Topology { .. }
-        | CheckError::Environment(_)
+        CheckError::Environment(_)
         | CheckError::Options(_)
         | CheckError::Corpus(_)
         | CheckError::Checkpoint(_)
@@ -53,7 +54,5 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
             _ => Exit::Internal,
         },
         CheckError::Kernel(_) | CheckError::Engine(_) | CheckError::Internal(_) => Exit::Internal,
-        #[allow(unreachable_patterns)]
-        _ => Exit::Internal,
     }
 }

@@ -92,7 +92,8 @@ impl Attention {
         self.projection.forward(rank, stage, saved.context, partial);
     }
 
-    /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all tokens.
+    /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all
+    /// tokens.
     #[allow(
         clippy::too_many_arguments,
         reason = "a backward has its forward's tensors and more"
@@ -126,10 +127,6 @@ impl Attention {
             ];
             let params = attention_params(stage);
             let grid = [queries, 1, 1];
-            // Both kernels write parts of one tensor: what a node leaves behind must not depend on
-            // what the tensor held before.
-            let (whole, zero) = ([grad_qkv.len, 1, 1], [grad_qkv.len, 0]);
-            rank.launch("clear_grad", "fill", whole, &[grad_qkv], &zero);
             rank.launch(
                 "query_grad",
                 "attention_backward_query",

@@ -59,7 +59,8 @@ impl Mlp {
         self.fc2.forward(rank, stage, saved.activation, partial);
     }
 
-    /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all tokens.
+    /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all
+    /// tokens.
     #[allow(
         clippy::too_many_arguments,
         reason = "a backward has its forward's tensors and more"

@@ -60,6 +60,10 @@ impl RmsNorm {
 
     /// `grad_x` from `grad_out`, plus `residual` where the norm's input also went round it; the
     /// gain's gradient goes to the microbatch's slot.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a backward has its forward's tensors and more"
+    )]
     pub fn backward(
         &self,
         rank: &mut Rank,

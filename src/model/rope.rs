@@ -67,8 +67,8 @@ fn sine_cosine(x: f64) -> (f64, f64) {
     assert!((0.0..=1_048_576.0).contains(&x), "sine of {x}");
     // pi/2 in parts of 33 bits: the first two times a quarter count below 2^20 are exact.
     const HIGH: f64 = 1.570_796_326_734_125_6;
-    const MIDDLE: f64 = 6.077_100_506_303_965_9e-11;
-    const LOW: f64 = 2.022_266_248_795_950_7e-21;
+    const MIDDLE: f64 = 6.077_100_506_303_966e-11;
+    const LOW: f64 = 2.022_266_248_795_950_6e-21;
     let quarters = (x / std::f64::consts::FRAC_PI_2 + 0.5).floor();
     let reduced = ((x - quarters * HIGH) - quarters * MIDDLE) - quarters * LOW;
     let square = reduced * reduced;

@@ -314,33 +314,10 @@ impl Plan {
         self.hash() == other.hash()
     }
 
-    /// The first element at which the two plans' trees differ. `None` where all agree.
-    ///
-    /// Panics where the plans have different element counts: those have no elements to compare.
-    pub fn first_difference(&self, other: &Plan) -> Option<u64> {
-        assert_eq!(
-            self.element_count, other.element_count,
-            "plans of one operation"
-        );
-        let arithmetic = self.arithmetic.normal(self.addend_count);
-        let same = self.addend_count == other.addend_count
-            && arithmetic == other.arithmetic.normal(other.addend_count);
-        if !same {
-            return (self.element_count > 0).then_some(0);
-        }
-        let (mine, theirs) = (self.classes(), other.classes());
-        let (mut a, mut b) = (mine.iter().peekable(), theirs.iter().peekable());
-        let mut at = 0;
-        while let (Some((mine, x)), Some((theirs, y))) = (a.peek(), b.peek()) {
-            if x != y {
-                return Some(at);
-            }
-            at = mine.end.min(theirs.end);
-            let (mine_ends, theirs_ends) = (mine.end == at, theirs.end == at);
-            a.next_if(|_| mine_ends);
-            b.next_if(|_| theirs_ends);
-        }
-        None
+    /// The same addends in the same number, joined by the same arithmetic.
+    pub(super) fn same_rules(&self, other: &Plan) -> bool {
+        let normal = |plan: &Plan| plan.arithmetic.normal(plan.addend_count);
+        self.addend_count == other.addend_count && normal(self) == normal(other)
     }
 
     /// The same plan with neighbouring pieces of equal canonical hash merged.

@@ -39,7 +39,7 @@ impl Communicator {
                 .flat_map(|(index, node)| in_order(node, graph.ring_order(channel, index)));
             let ring = from_rank_zero(ring.collect());
             let known = rings.iter().find(|known| ***known == *ring).cloned();
-            rings.push(known.unwrap_or_else(|| ring.into()));
+            rings.push(known.unwrap_or(ring));
             let order = &graph.tree_orders[channel];
             chains.push(
                 nodes

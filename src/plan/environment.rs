@@ -194,7 +194,8 @@ impl Environment {
         Ok(environment)
     }
 
-    /// The algorithm that `function` uses.
+    /// The algorithm that `function` uses: Ring where `NCCL_ALGO` does not speak of it, as in
+    /// Megatron's deterministic mode.
     pub fn algorithm(&self, function: Function) -> Result<Algorithm, EnvironmentError> {
         let Some(allowed) = self.algorithms.get(&function) else {
             return Ok(Algorithm::Ring);

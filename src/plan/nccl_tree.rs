@@ -3,6 +3,10 @@
 //! Read in NCCL 2.30.7 (`graph/trees.cc`, `graph/connect.cc`, `device/all_reduce.h`). A rank folds
 //! its own value, then what comes up from its children, in the order of its slots: the next rank of
 //! the node's chain first, then other nodes. Chunk sizes and arrival play no part.
+//!
+//! For averages only a rank's own value can be fused with the first value that comes up. The tree
+//! alone does not tell it from a single-rank child's value that comes up later, so a fused average
+//! is exact for nodes of several ranks, and for nodes of one rank up to that choice.
 
 use crate::plan::Tree;
 use crate::plan::shape::Shape;

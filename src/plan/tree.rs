@@ -53,9 +53,11 @@ pub struct Arithmetic {
     pub partial: Dtype,
     /// Type of the result.
     pub out: Dtype,
-    /// Each addend is first multiplied by this `f32` (bits), rounded to `partial`: NCCL's PreMulSum.
+    /// Each addend is first multiplied by this `f32` (bits), rounded to `partial` (NCCL's
+    /// PreMulSum).
     pub pre_multiply_bits: Option<u32>,
-    /// A build may contract pre-multiply and add into one fused operation.
+    /// A build may contract pre-multiply and add into one fused operation: at every addend of a
+    /// chain but the first. Of two leaves that meet in a program, the one pushed last is fused.
     pub contraction_free: bool,
     /// The finished sum is divided by this `f32` (bits), before it is rounded to `out`: Gloo's AVG.
     pub post_divide_bits: Option<u32>,

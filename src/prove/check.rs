@@ -21,18 +21,16 @@ use crate::world::{RunOptions, RunRecord};
 /// Steps in which hazards are looked for: a program repeats itself after its first step.
 const HAZARD_STEPS: u32 = 2;
 
-/// How a check is carried out; nothing here changes a verdict, but for the seed of random orders.
+/// How a check is carried out: nothing here changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Threads that run kernels.
     pub workers: usize,
-    /// Seed of the random orders that are tried where not all can be.
-    pub seed: u64,
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        CheckOptions { workers: 2, seed: 0 }
+        CheckOptions { workers: 2 }
     }
 }
 
@@ -57,7 +55,7 @@ pub fn check(
     options: CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    let mut session = Session::new(scenario, options.workers, options.seed)?;
+    let mut session = Session::new(scenario, options.workers)?;
     let steps = u64::from(session.scenario.steps);
 
     progress.begin("reference run", steps);
@@ -75,7 +73,10 @@ pub fn check(
     };
 
     let resumptions = if session.scenario.oracles.contains(&OracleKind::RES) {
-        progress.begin("restarts", session.scenario.checkpoint.restarts.len() as u64);
+        progress.begin(
+            "restarts",
+            session.scenario.checkpoint.restarts.len() as u64,
+        );
         let resumptions = restarts(&mut session, &reference, progress)?;
         progress.end();
         Some(resumptions)
@@ -83,7 +84,10 @@ pub fn check(
         None
     };
 
-    progress.begin("planted faults", crate::fault::MutantKind::all().len() as u64);
+    progress.begin(
+        "planted faults",
+        crate::fault::MutantKind::all().len() as u64,
+    );
     sweep.catalogue.needed = needed_components(&reference);
     let nursery = Nursery {
         catalogue: &sweep.catalogue,
@@ -94,17 +98,36 @@ pub fn check(
     progress.end();
 
     let effect = effect::measure(&mut session, &sweep, &reference)?;
-    let mut findings = Findings { reference, sweep, second, resumptions, mutants, effect };
+    let mut findings = Findings {
+        reference,
+        sweep,
+        second,
+        resumptions,
+        mutants,
+        effect,
+    };
     let remedies = remedy::tried(&session, options, &findings, progress)?;
     let verdicts = verdicts(&session, &mut findings);
-    Ok(certificate::outcome(&session, options, findings, verdicts, remedies))
+    Ok(certificate::outcome(
+        &session, options, findings, verdicts, remedies,
+    ))
 }
 
-fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, CheckError> {
+pub(super) fn reference_run(
+    session: &mut Session,
+    sweep: &mut Sweep,
+) -> Result<RunRecord, CheckError> {
     let scenario = &session.scenario;
     let last = scenario.steps;
-    let cuts: BTreeSet<u32> =
-        scenario.checkpoint.restarts.iter().flatten().copied().chain([1]).filter(|cut| *cut < last).collect();
+    let cuts: BTreeSet<u32> = scenario
+        .checkpoint
+        .restarts
+        .iter()
+        .flatten()
+        .copied()
+        .chain([1])
+        .filter(|cut| *cut < last)
+        .collect();
     let options = RunOptions {
         // The last step's state is what the run leaves behind: a declared output.
         checkpoint_after: cuts.iter().copied().chain([1, last]).collect(),
@@ -116,16 +139,26 @@ fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, 
     Ok(session.run(&options, steps, None, sweep)?)
 }
 
-/// Every list of restarts: resumed at each cut from what the run before it saved.
 fn restarts(
     session: &mut Session,
     reference: &RunRecord,
     progress: &dyn Progress,
 ) -> Result<Vec<(Vec<u32>, Resumption)>, CheckError> {
+    let lists = session.scenario.checkpoint.restarts.clone();
+    restarts_of(session, reference, &lists, progress)
+}
+
+/// Resumes at each cut of each list, from what the run before it saved.
+pub(super) fn restarts_of(
+    session: &mut Session,
+    reference: &RunRecord,
+    lists: &[Vec<u32>],
+    progress: &dyn Progress,
+) -> Result<Vec<(Vec<u32>, Resumption)>, CheckError> {
     let last = session.scenario.steps;
     let omitted: Vec<Component> = session.scenario.checkpoint.omit.iter().copied().collect();
     let mut found = Vec::new();
-    for list in session.scenario.checkpoint.restarts.clone() {
+    for list in lists {
         let mut carried: Option<RunRecord> = None;
         let cuts: Vec<u32> = list.iter().copied().filter(|cut| *cut < last).collect();
         for (place, cut) in cuts.iter().copied().enumerate() {
@@ -144,7 +177,10 @@ fn restarts(
             let mut sweep = Sweep::new(session.sweep_options());
             let resumed = res::resume(session, &restart, &mut sweep)?;
             let sensitive = sweep.sensitive.get(&Reach::Within).copied().unwrap_or(0);
-            found.push((list.clone(), res::compare(cut, reference, &resumed, sensitive)));
+            found.push((
+                list.clone(),
+                res::compare(cut, reference, &resumed, sensitive),
+            ));
             carried = Some(resumed);
         }
         progress.advance(1);
@@ -185,10 +221,18 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     let resumptions = findings.resumptions.iter().flatten();
     // A resumed run that is sensitive was sensitive before: its own finding says so.
     let broken = |resumption: &Resumption| {
-        let Resumption { components, uncovered, first_step, .. } = resumption;
+        let Resumption {
+            components,
+            uncovered,
+            first_step,
+            ..
+        } = resumption;
         !components.is_empty() || !uncovered.is_empty() || first_step.is_some()
     };
-    if resumptions.into_iter().any(|(_, resumption)| broken(resumption)) {
+    if resumptions
+        .into_iter()
+        .any(|(_, resumption)| broken(resumption))
+    {
         grade = grade.max(Grade::Divergent);
     }
     if session.scenario.oracles.contains(&OracleKind::XR) && !findings.reference.drifts.is_empty() {
@@ -221,8 +265,15 @@ fn of_reach(session: &Session, findings: &Findings, reach: Reach) -> Grade {
         });
     }
     if sweep.sensitive.get(&reach).is_some_and(|count| *count > 0) {
-        let reaches = findings.effect.as_ref().is_none_or(|effect| effect.reaches(reach));
-        grade = grade.max(if reaches { Grade::Divergent } else { Grade::Masked });
+        let reaches = findings
+            .effect
+            .as_ref()
+            .is_none_or(|effect| effect.reaches(reach));
+        grade = grade.max(if reaches {
+            Grade::Divergent
+        } else {
+            Grade::Masked
+        });
     }
     grade
 }

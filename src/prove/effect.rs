@@ -42,7 +42,9 @@ pub fn measure(
         let deviated = session.plain_run(&options, steps)?;
         let metrics_differ = !same_bits(&deviated.metrics, &reference.metrics);
         let state_differs = deviated.checkpoints.get(&last) != reference.checkpoints.get(&last);
-        effect.reached.insert(*reach, metrics_differ || state_differs);
+        effect
+            .reached
+            .insert(*reach, metrics_differ || state_differs);
         effect.visible.insert(*reach, visible(&deviated, reference));
     }
     Ok((!sweep.first.is_empty()).then_some(effect))

@@ -1,14 +1,22 @@
 //! Proofs and their outcome: the sweep, the oracles, planted faults, certificates, replay tokens.
 
+pub mod certificate;
+pub mod check;
+pub mod effect;
 pub mod mutation;
 pub mod oracle;
 pub mod outcome;
 pub mod plans;
 pub mod progress;
+pub mod remedy;
+pub mod replay;
 pub mod session;
 pub mod sweep;
 pub mod token;
+pub mod witness;
 
 pub use crate::scenario::Grade;
+pub use check::{CheckOptions, check};
 pub use progress::{Progress, Silent};
+pub use replay::replay;
 pub use token::{Token, TokenError};

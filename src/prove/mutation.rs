@@ -12,9 +12,7 @@ use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
 use crate::world::fold::FoldFault;
-use crate::world::{
-    Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved, WorldError,
-};
+use crate::world::{Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved, WorldError};
 
 /// Steps that mutants run.
 const STEPS: u32 = 2;
@@ -32,7 +30,10 @@ pub struct Nursery<'a> {
 /// How one planted fault fared.
 enum Fate {
     Caught,
-    Missed { site: String, reason: String },
+    Missed {
+        site: String,
+        reason: String,
+    },
     /// The scenario has no site for it, or it changes nothing there.
     NotPlanted,
 }
@@ -48,15 +49,22 @@ pub fn score(
 ) -> Result<MutantScore, CheckError> {
     let mut score = MutantScore::default();
     let steps = steps(session);
-    let recorded =
-        RunOptions { record_nodes: true, hazard_steps_max: STEPS, ..RunOptions::default() };
+    let recorded = RunOptions {
+        record_nodes: true,
+        hazard_steps_max: STEPS,
+        ..RunOptions::default()
+    };
     let reference = session.plain_run(&recorded, steps)?;
     for kind in MutantKind::all() {
         let fate = plant(session, nursery, &reference, kind)?;
         match fate {
             Fate::Caught => score.caught += 1,
             Fate::Missed { site, reason } => {
-                score.missed.push(PlantedMutant { kind: kind.name(), site, reason });
+                score.missed.push(PlantedMutant {
+                    kind: kind.name(),
+                    site,
+                    reason,
+                });
             }
             Fate::NotPlanted => {
                 score.not_planted.push(kind.name());
@@ -100,9 +108,14 @@ fn fold_fault(
     kind: MutantKind,
 ) -> Result<Fate, CheckError> {
     for site in sites(nursery.catalogue, kind) {
-        let Some(fault) = fault_at(site, kind) else { continue };
+        let Some(fault) = fault_at(site, kind) else {
+            continue;
+        };
         let options = RunOptions {
-            faults: vec![PlantedFault::Fold { at: site.node, fault }],
+            faults: vec![PlantedFault::Fold {
+                at: site.node,
+                fault,
+            }],
             record_nodes: true,
             ..RunOptions::default()
         };
@@ -115,7 +128,10 @@ fn fold_fault(
             return Ok(Fate::Caught);
         }
         let reason = format!("the first node that differed was {}", difference.a.site);
-        return Ok(Fate::Missed { site: site.name.clone(), reason });
+        return Ok(Fate::Missed {
+            site: site.name.clone(),
+            reason,
+        });
     }
     Ok(Fate::NotPlanted)
 }
@@ -123,8 +139,10 @@ fn fold_fault(
 /// Folds with at least three addends, the largest of each family first, families in turn.
 fn sites(catalogue: &Catalogue, kind: MutantKind) -> Vec<&FoldSite> {
     let of_ranks = |site: &&FoldSite| matches!(site.node.owner, Owner::Group(_));
-    let collective_only =
-        matches!(kind, MutantKind::StaleDestination | MutantKind::DriftingDestination);
+    let collective_only = matches!(
+        kind,
+        MutantKind::StaleDestination | MutantKind::DriftingDestination
+    );
     let mut sites: Vec<&FoldSite> = catalogue
         .sites
         .values()
@@ -156,11 +174,22 @@ fn fault_at(site: &FoldSite, kind: MutantKind) -> Option<FoldFault> {
 /// An ordered fold that lands in arrival order: the sweep must name it.
 fn race(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, CheckError> {
     let local = |site: &&FoldSite| matches!(site.node.owner, Owner::Rank(_));
-    for site in sites(nursery.catalogue, MutantKind::Race).into_iter().filter(local).chain(
-        nursery.catalogue.sites.values().filter(|site| local(site) && site.addends >= 3).take(1),
-    ) {
-        let options =
-            RunOptions { arrival_at: BTreeSet::from([site.node]), ..RunOptions::default() };
+    for site in sites(nursery.catalogue, MutantKind::Race)
+        .into_iter()
+        .filter(local)
+        .chain(
+            nursery
+                .catalogue
+                .sites
+                .values()
+                .filter(|site| local(site) && site.addends >= 3)
+                .take(1),
+        )
+    {
+        let options = RunOptions {
+            arrival_at: BTreeSet::from([site.node]),
+            ..RunOptions::default()
+        };
         let mut sweep = Sweep::at(session.sweep_options(), site.node);
         session.run(&options, steps(session), None, &mut sweep)?;
         match sweep.first.get(&Reach::Within) {
@@ -183,13 +212,27 @@ fn state_flip(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, Chec
         return Ok(Fate::NotPlanted);
     };
     let (component, name) = (*component, name.clone());
-    let fault = PlantedFault::State { after_step: 1, rank, component, name: name.clone() };
-    let options = RunOptions { faults: vec![fault], ..RunOptions::default() };
+    let fault = PlantedFault::State {
+        after_step: 1,
+        rank,
+        component,
+        name: name.clone(),
+    };
+    let options = RunOptions {
+        faults: vec![fault],
+        ..RunOptions::default()
+    };
     let mutant = session.plain_run(&options, 1..2)?;
     Ok(match mutant.drifts.first() {
         Some(drift) if drift.name == name => Fate::Caught,
-        Some(drift) => Fate::Missed { site: name, reason: format!("{} was named", drift.name) },
-        None => Fate::Missed { site: name, reason: "no copy was found to differ".to_string() },
+        Some(drift) => Fate::Missed {
+            site: name,
+            reason: format!("{} was named", drift.name),
+        },
+        None => Fate::Missed {
+            site: name,
+            reason: "no copy was found to differ".to_string(),
+        },
     })
 }
 
@@ -199,13 +242,21 @@ fn lost_component(
     nursery: &Nursery<'_>,
     component: Component,
 ) -> Result<Fate, CheckError> {
-    let Some(state) = nursery.state else { return Ok(Fate::NotPlanted) };
+    let Some(state) = nursery.state else {
+        return Ok(Fate::NotPlanted);
+    };
     let until = session.scenario.steps.min(STEPS);
     if until < 2 || !nursery.catalogue.needed.contains(&component) {
         return Ok(Fate::NotPlanted);
     }
     let omitted = [component];
-    let restart = Restart { cut: 1, state, omitted: &omitted, until, keep: false };
+    let restart = Restart {
+        cut: 1,
+        state,
+        omitted: &omitted,
+        until,
+        keep: false,
+    };
     let mut sweep = Sweep::new(session.sweep_options());
     let resumed = res::resume(session, &restart, &mut sweep)?;
     let found = res::compare(1, nursery.straight, &resumed, 0);
@@ -226,36 +277,60 @@ fn command_fault(
     kind: MutantKind,
 ) -> Result<Fate, CheckError> {
     let step = 1;
-    let Some(group) = nursery.catalogue.widest_group() else { return Ok(Fate::NotPlanted) };
+    let Some(group) = nursery.catalogue.widest_group() else {
+        return Ok(Fate::NotPlanted);
+    };
     let rank = session.group_ranks(group)[0];
     let fault = match kind {
         MutantKind::DroppedWait => PlantedFault::DropWait { rank, step, nth: 0 },
         MutantKind::SkippedLaunch => PlantedFault::SkipLaunch { rank, step, nth: 0 },
         MutantKind::OffByOne => PlantedFault::WrongKernelExtent { rank, step, nth: 0 },
-        MutantKind::MismatchedCollective => {
-            PlantedFault::MismatchCount { group, rank, step, nth: 0 }
-        }
-        _ => PlantedFault::MissingCall { group, rank, step, nth: 0 },
+        MutantKind::MismatchedCollective => PlantedFault::MismatchCount {
+            group,
+            rank,
+            step,
+            nth: 0,
+        },
+        _ => PlantedFault::MissingCall {
+            group,
+            rank,
+            step,
+            nth: 0,
+        },
     };
-    let options =
-        RunOptions { faults: vec![fault], hazard_steps_max: STEPS, ..RunOptions::default() };
+    let options = RunOptions {
+        faults: vec![fault],
+        hazard_steps_max: STEPS,
+        ..RunOptions::default()
+    };
     let ran = session.run(&options, steps(session), None, &mut Unobserved);
     let site = format!("rank {rank}, step {step}");
-    let missed = |reason: String| Fate::Missed { site: site.clone(), reason };
+    let missed = |reason: String| Fate::Missed {
+        site: site.clone(),
+        reason,
+    };
     Ok(match (kind, ran) {
         (MutantKind::DroppedWait | MutantKind::SkippedLaunch, Ok(mutant)) => {
-            let mut new = mutant.hazards.iter().filter(|hazard| !reference.hazards.contains(hazard));
+            let mut new = mutant
+                .hazards
+                .iter()
+                .filter(|hazard| !reference.hazards.contains(hazard));
             match new.find(|hazard| hazard.rank == rank) {
                 Some(_) => Fate::Caught,
                 None => missed("no hazard was reported on that rank".to_string()),
             }
         }
-        (MutantKind::OffByOne, Err(WorldError::Engine { rank: named, source, .. })) => {
-            match source.launch().is_some() && named == rank.to_string() {
-                true => Fate::Caught,
-                false => missed(format!("rank {named} was named: {source}")),
-            }
-        }
+        (
+            MutantKind::OffByOne,
+            Err(WorldError::Engine {
+                rank: named,
+                source,
+                ..
+            }),
+        ) => match source.launch().is_some() && named == rank.to_string() {
+            true => Fate::Caught,
+            false => missed(format!("rank {named} was named: {source}")),
+        },
         (
             MutantKind::MismatchedCollective | MutantKind::MissingCollective,
             Err(WorldError::CollectiveMismatch { group: named, .. }),

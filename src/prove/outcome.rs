@@ -107,16 +107,27 @@ pub struct Hazard {
     pub rank: u32,
     pub buffer: String,
     pub first: Site,
-    /// The access that is not ordered with the first; `None` for an uninitialised read.
-    pub second: Option<Site>,
+    pub second: Site,
+    /// The edge that is missing, and where to put it.
+    pub missing_edge: String,
+    pub occurrences: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HazardKind {
-    Unordered,
-    Uninitialised,
+impl From<crate::world::memory::Hazard> for Hazard {
+    fn from(found: crate::world::memory::Hazard) -> Hazard {
+        Hazard {
+            kind: found.kind,
+            rank: found.rank,
+            buffer: found.buffer.unwrap_or_else(|| "memory".to_string()),
+            first: found.first.site,
+            second: found.second.site,
+            missing_edge: found.missing_edge,
+            occurrences: found.occurrences,
+        }
+    }
 }
+
+pub use crate::world::memory::HazardKind;
 
 /// What one oracle said.
 #[derive(Clone, Debug, Serialize)]

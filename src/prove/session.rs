@@ -11,7 +11,7 @@ use crate::plan::{Environment, EnvironmentError};
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::{FullSizeAddends, SweepOptions};
 use crate::scenario::{Data, Free, FullSize, Scenario};
-use crate::topology::{Allocation, Topology, TopologyError};
+use crate::topology::{Allocation, Topology};
 use crate::train::{
     BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
     OptionsError, Run, TrainOptions, program,
@@ -30,8 +30,6 @@ const GPUS_PER_HOST: u32 = 8;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    #[error("allocation {name}: {source}")]
-    Topology { name: String, source: TopologyError },
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
     #[error(transparent)]
@@ -64,18 +62,17 @@ pub struct Session {
     kinds: Vec<CommunicatorKind>,
     corpus: Corpus,
     engine: CpuEngine,
-    seed: u64,
 }
 
 impl Session {
     /// `workers` threads run kernels; results do not depend on the number.
-    pub fn new(scenario: Scenario, workers: usize, seed: u64) -> Result<Session, CheckError> {
+    pub fn new(scenario: Scenario, workers: usize) -> Result<Session, CheckError> {
         let options = TrainOptions::from(&scenario.recipe);
         options.check()?;
         let variables = scenario.recipe.env.iter();
         let environment =
             Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
-        let allocations = allocations(&scenario)?;
+        let allocations = allocations(&scenario);
         let kinds = options.layout.communicator_kinds();
         let communicators: Arc<[Communicator]> = options.layout.communicators().into();
         let varying = match scenario.free.contains(&Free::Placement) {
@@ -106,7 +103,6 @@ impl Session {
             allocations,
             registry,
             kinds,
-            seed,
         })
     }
 
@@ -119,8 +115,22 @@ impl Session {
         1..self.scenario.steps + 1
     }
 
+    /// BLAKE3 over what decides bits besides the scenario: kernels, engine, the built-in text.
+    pub fn build_hash(&self) -> [u8; 32] {
+        let identity = serde_json::to_vec(&self.engine_identity().versions);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.registry.hash());
+        hasher.update(&identity.expect("versions have a JSON form"));
+        hasher.update(&self.data_hash.0);
+        *hasher.finalize().as_bytes()
+    }
+
     pub fn engine_identity(&self) -> crate::engine::EngineIdentity {
         crate::engine::Engine::identity(&self.engine)
+    }
+
+    pub fn group_count(&self) -> usize {
+        self.world.communicators.len()
     }
 
     /// Global ranks of a communicator, in its order.
@@ -164,7 +174,7 @@ impl Session {
 
     pub fn sweep_options(&self) -> SweepOptions {
         SweepOptions {
-            seed: self.seed,
+            seed: self.scenario.seed,
             element_budget: ELEMENT_BUDGET,
             placements: self.allocations.iter().map(|a| a.name.clone()).collect(),
             groups: self
@@ -186,30 +196,19 @@ impl Session {
 }
 
 /// The allocations of a scenario; hosts of eight GPUs in rank order where it names none.
-fn allocations(scenario: &Scenario) -> Result<Vec<Allocation>, CheckError> {
+fn allocations(scenario: &Scenario) -> Vec<Allocation> {
     let world = scenario.recipe.world_size;
     if scenario.allocations.is_empty() {
         let hosts = world.div_ceil(GPUS_PER_HOST);
         let topology = Topology::switched("block", hosts, GPUS_PER_HOST);
         let block = topology.block(world);
-        return Ok(vec![
-            block.expect("the hosts were counted to hold every rank"),
-        ]);
+        return vec![block.expect("the hosts were counted to hold every rank")];
     }
-    let read = |file: &crate::scenario::AllocationFile| {
-        let name = file.name.clone();
-        let allocation = Allocation::from_toml(&file.source.text)
-            .map_err(|source| CheckError::Topology { name, source })?;
-        match allocation.placement.world() == world {
-            true => Ok(allocation),
-            false => Err(CheckError::Input(format!(
-                "{}: {} ranks are placed, the recipe has world_size = {world}",
-                file.source.name,
-                allocation.placement.world()
-            ))),
-        }
-    };
-    scenario.allocations.iter().map(read).collect()
+    scenario
+        .allocations
+        .iter()
+        .map(|file| file.allocation.clone())
+        .collect()
 }
 
 /// Addends of each family at full size.

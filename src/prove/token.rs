@@ -18,7 +18,65 @@
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
 //! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements.
 
+use crate::prove::session::Session;
+use crate::prove::sweep::{Finding, Variable};
+use crate::prove::witness;
 use crate::world::{NodeId, Owner};
+
+/// Stands in place of a variable for a restart of the RES oracle; the value is its list's place.
+pub const RESTART: u8 = 0xfe;
+
+/// Stands in place of a value: the order that the sweep itself finds at the node.
+pub const AS_FOUND: u32 = u32::MAX;
+
+/// The token of a sensitive fold.
+pub fn of_finding(session: &Session, finding: &Finding) -> Token {
+    let value = match &finding.variable {
+        Variable::Placement { value } => *value,
+        Variable::Arrival {
+            swap: Some(place), ..
+        } => *place,
+        Variable::Arrival { swap: None, .. } => AS_FOUND,
+    };
+    Token {
+        variable: witness::variable_place(session, finding),
+        value,
+        node: finding.node,
+        element: finding.element,
+        ..blank(session)
+    }
+}
+
+/// The token of a restart that does not come back to the straight run.
+pub fn of_restart(session: &Session, list: u32, cut: u32) -> Token {
+    let node = NodeId {
+        step: cut,
+        owner: Owner::Rank(0),
+        ordinal: 0,
+    };
+    Token {
+        variable: RESTART,
+        value: list,
+        node,
+        ..blank(session)
+    }
+}
+
+fn blank(session: &Session) -> Token {
+    let (scenario, build) = (session.scenario.content_hash(), session.build_hash());
+    Token {
+        scenario: std::array::from_fn(|place| scenario[place]),
+        build: std::array::from_fn(|place| build[place]),
+        variable: 0,
+        value: 0,
+        node: NodeId {
+            step: 0,
+            owner: Owner::Rank(0),
+            ordinal: 0,
+        },
+        element: 0,
+    }
+}
 
 /// A difference, named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +110,8 @@ pub enum TokenError {
 
 const VERSION: u8 = 1;
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of the longest token: 1 + 5 + 4 + 1 + 4 * 5 + 10 + 3 bytes. An owner has 33 bits, which
-/// five bytes hold.
+/// Characters of the longest token: 1 + 5 + 4 + 1 + 4 * 5 + 10 + 3 bytes. An owner has 33
+/// bits, which five bytes hold.
 const CHARS_MAX: usize = 71;
 const CHECKSUM_BYTES: usize = 3;
 
@@ -117,13 +175,19 @@ impl Token {
     /// Refuses a token that was made for another scenario or by another build. The hashes are
     /// those of `Scenario::content_hash` and of the kernels, engine and built-in text.
     pub fn check_fresh(&self, scenario: &[u8; 32], build: &[u8; 32]) -> Result<(), TokenError> {
-        if scenario[..5] != self.scenario {
-            let (token, here) = (hex(&self.scenario), hex(&scenario[..5]));
-            return Err(TokenError::OtherScenario { token, here });
-        }
+        self.check_scenario(scenario)?;
         if build[..4] != self.build {
             let (token, here) = (hex(&self.build), hex(&build[..4]));
             return Err(TokenError::OtherBuild { token, here });
+        }
+        Ok(())
+    }
+
+    /// The half of [`Token::check_fresh`] that needs no engine.
+    pub fn check_scenario(&self, scenario: &[u8; 32]) -> Result<(), TokenError> {
+        if scenario[..5] != self.scenario {
+            let (token, here) = (hex(&self.scenario), hex(&scenario[..5]));
+            return Err(TokenError::OtherScenario { token, here });
         }
         Ok(())
     }
@@ -317,7 +381,9 @@ mod tests {
         }
 
         #[test]
-        fn one_wrong_character_is_always_detected(token in tokens(), at in 0usize..80, by in 1u8..32) {
+        fn one_wrong_character_is_always_detected(
+            token in tokens(), at in 0usize..80, by in 1u8..32,
+        ) {
             let text = token.encode();
             let at = at % text.len();
             let digit = digit_of(char::from(text.as_bytes()[at])).unwrap();

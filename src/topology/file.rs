@@ -350,22 +350,20 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_repository_are_valid() {
-        let block = Allocation::from_toml(include_str!("../../topologies/block-2x8.toml")).unwrap();
-        assert_eq!(block.placement.world(), 16);
-        let plane = include_str!("../../topologies/plane2-2x8.toml");
-        assert_eq!(
-            Allocation::from_toml(plane).unwrap().node_and_gpu(4),
-            (0, 2)
-        );
-        for text in [
-            include_str!("../../topologies/dgx-h100-1.toml"),
-            include_str!("../../topologies/dgx-h100-2.toml"),
-            include_str!("../../topologies/dgx-a100-2.toml"),
-        ] {
+    fn presets_are_valid_and_carry_their_names() {
+        for (name, text) in crate::topology::presets::ALLOCATIONS {
+            let allocation = Allocation::from_toml(text).unwrap();
+            assert_eq!(
+                (allocation.name.as_str(), allocation.placement.world()),
+                (name, 16)
+            );
+        }
+        for (name, text) in crate::topology::presets::TOPOLOGIES {
             let topology = Topology::from_toml(text).unwrap();
             let world = topology.hosts * 8;
+            assert_eq!(topology.name, name);
             assert_eq!(topology.block(world).unwrap().placement.world(), world);
+            assert_eq!(topology.block(world + 1), None);
         }
     }
 }

@@ -4,6 +4,7 @@
 mod allocation;
 mod file;
 mod graph;
+pub mod presets;
 
 pub use allocation::{Allocation, Placement, Slot, Topology};
 pub use file::{TopologyError, TopologyErrorKind};

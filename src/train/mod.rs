@@ -12,6 +12,7 @@ mod options;
 mod pipeline;
 mod program;
 mod schedule;
+mod start;
 mod trainer;
 
 pub use batch::{Batch, vocabulary_segments};

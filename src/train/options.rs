@@ -82,6 +82,9 @@ impl From<&Recipe> for TrainOptions {
     }
 }
 
+/// Words that one buffer of one rank may have.
+const WORDS_MAX: u64 = 1 << 28;
+
 /// Options that do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -112,7 +115,7 @@ pub enum OptionsError {
     EmptyBucket,
     #[error("{name} = {value} is not a number that the optimizer can take")]
     Number { name: &'static str, value: String },
-    #[error("the flat gradient buffer would need {words} words a rank, more than {limit}")]
+    #[error("a step's gradients or tokens would need {words} words a rank, more than {limit}")]
     TooLarge { words: u64, limit: u64 },
 }
 
@@ -197,8 +200,8 @@ impl TrainOptions {
         }
     }
 
+    /// The greatest flat buffers, in 64 bits, before anything multiplies in 32.
     fn check_words(&self) -> Result<(), OptionsError> {
-        const LIMIT: u64 = 1 << 28;
         let model = &self.model;
         let hidden = u64::from(model.hidden_size);
         let layer = hidden * (4 * hidden + 3 * u64::from(model.ffn_hidden_size) + 2);
@@ -206,13 +209,119 @@ impl TrainOptions {
         let whole = layer
             .saturating_mul(u64::from(model.num_layers))
             .saturating_add(ends);
-        let words = whole.saturating_mul(u64::from(self.microbatches()));
-        if words > LIMIT {
+        // What alignment may add: to each parameter, and to each bucket.
+        let parameters = 6 * u64::from(model.num_layers) + 3;
+        let full = |size: u32| (whole / u64::from(size) + 1).min(parameters);
+        let buckets = self.ddp_bucket_size.map_or(1, full);
+        let padding = parameters + buckets * u64::from(self.layout.data_parallel_size);
+        let flat = whole.saturating_add(padding.saturating_mul(64));
+        let microbatches = u64::from(self.microbatches());
+        let tokens = microbatches.saturating_mul(u64::from(model.tokens()));
+        let words = flat.saturating_mul(microbatches).max(tokens);
+        if words > WORDS_MAX {
             return Err(OptionsError::TooLarge {
                 words,
-                limit: LIMIT,
+                limit: WORDS_MAX,
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Orders;
+    use crate::numerics::Dtype;
+
+    fn options() -> TrainOptions {
+        TrainOptions {
+            model: ModelShape {
+                num_layers: 4,
+                hidden_size: 32,
+                ffn_hidden_size: 64,
+                num_attention_heads: 4,
+                padded_vocab_size: 256,
+                seq_length: 32,
+                micro_batch_size: 1,
+                norm_epsilon: 1e-5,
+                rotary_base: 10_000.0,
+                hidden_dropout: 0.0,
+                params_dtype: Dtype::Bf16,
+                tensor_model_parallel_size: 2,
+                pipeline_model_parallel_size: 2,
+                sequence_parallel: true,
+                wgrad_splits: 3,
+                orders: Orders::ORDERED,
+            },
+            layout: Layout {
+                tensor_model_parallel_size: 2,
+                pipeline_model_parallel_size: 2,
+                data_parallel_size: 4,
+                use_tp_pp_dp_mapping: false,
+            },
+            global_batch_size: 16,
+            use_distributed_optimizer: true,
+            grad_reduce_in_bf16: false,
+            ddp_reduce_scatter_with_fp32_accumulation: false,
+            ddp_bucket_size: None,
+            lr: 1e-3,
+            lr_warmup_iters: 0,
+            adam_beta1: 0.9,
+            adam_beta2: 0.95,
+            adam_eps: 1e-8,
+            weight_decay: 0.1,
+            clip_grad: 1.0,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn good_options_pass() {
+        assert_eq!(options().check(), Ok(()));
+        assert_eq!(options().microbatches(), 4);
+    }
+
+    /// Every way of being wrong is an error that names what is wrong, never a panic.
+    #[test]
+    fn bad_options_are_named() {
+        type Spoil = fn(&mut TrainOptions);
+        let cases: [(Spoil, &str); 22] = [
+            (|o| o.model.hidden_size = 0, "hidden_size is 0"),
+            (|o| o.model.hidden_size = 36, "hidden_size"),
+            (|o| o.model.hidden_size = u32::MAX, "wgrad parts"),
+            (|o| o.model.num_attention_heads = 3, "num_attention_heads"),
+            (|o| o.model.num_layers = 3, "num_layers"),
+            (|o| o.model.num_layers = u32::MAX - 1, "gradients or tokens"),
+            (|o| o.model.seq_length = 31, "seq_length"),
+            (|o| o.model.seq_length = u32::MAX - 1, "words"),
+            (|o| o.model.padded_vocab_size = 258, "padded_vocab_size"),
+            (|o| o.model.wgrad_splits = 33, "wgrad_splits"),
+            (|o| o.model.hidden_dropout = 1.0, "hidden_dropout"),
+            (|o| o.model.hidden_dropout = f32::NAN, "hidden_dropout"),
+            (|o| o.model.rotary_base = 0.5, "rotary_base"),
+            (|o| o.model.norm_epsilon = 0.0, "norm_epsilon"),
+            (|o| o.layout.tensor_model_parallel_size = 4, "split 2 ways"),
+            (
+                |o| o.layout.data_parallel_size = 0,
+                "data_parallel_size is 0",
+            ),
+            (|o| o.layout.data_parallel_size = u32::MAX, "ranks"),
+            (|o| o.global_batch_size = 15, "global_batch_size"),
+            (|o| o.global_batch_size = 4 * 5000, "4096"),
+            (|o| o.ddp_bucket_size = Some(0), "ddp_bucket_size"),
+            (|o| o.adam_beta2 = 1.0, "adam_beta2"),
+            (|o| o.clip_grad = f32::INFINITY, "clip_grad"),
+        ];
+        for (spoil, expected) in cases {
+            let mut options = options();
+            spoil(&mut options);
+            let error = options.check().expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error} does not say {expected}");
+        }
+        let mut options = options();
+        options.use_distributed_optimizer = false;
+        options.ddp_reduce_scatter_with_fp32_accumulation = true;
+        assert_eq!(options.check(), Err(OptionsError::Fp32AccumulationAlone));
     }
 }

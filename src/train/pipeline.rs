@@ -64,6 +64,11 @@ impl Pipeline {
         }
     }
 
+    /// Activations in flight, by slot.
+    pub fn saved(&self) -> &[Saved] {
+        &self.saved
+    }
+
     /// Every microbatch forward and backward; gradients are in their slots, losses in `losses`.
     pub fn run(&mut self, rank: &mut Rank, data: &StepData<'_>) {
         for place in 0..self.schedule.len() {

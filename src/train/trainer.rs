@@ -1,8 +1,7 @@
 //! One rank's training: set up once, then step after step.
 
 use crate::model::{
-    Gpt, ModelShape, Parameter, ParameterStore, Partition, Scratch, Stage, rope_tables,
-    stage_parameters,
+    Gpt, ModelShape, Parameter, ParameterStore, Partition, Scratch, Stage, stage_parameters,
 };
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
@@ -23,16 +22,16 @@ use crate::world::{
 /// Everything one rank holds.
 #[derive(Debug)]
 pub struct Trainer {
-    options: TrainOptions,
+    pub(super) options: TrainOptions,
     groups: GroupIds,
-    place: Coordinates,
+    pub(super) place: Coordinates,
     corpus: Corpus,
     pub pipeline: Pipeline,
-    layout: FlatLayout,
+    pub(super) layout: FlatLayout,
     pub gradients: Gradients,
     pub optimizer: Optimizer,
     /// `[1]` u32: samples consumed by the whole world.
-    data_position: Tensor,
+    pub(super) data_position: Tensor,
     tokens: Option<Tensor>,
     targets: Option<Tensor>,
     losses: Option<Tensor>,
@@ -120,6 +119,10 @@ impl Trainer {
             let samples = [self.options.global_batch_size];
             rank.launch("advance", "advance", [1, 1, 1], &cell, &samples);
         });
+        if let Some(loss) = self.loss {
+            rank.metric("lm loss", loss);
+        }
+        rank.metric("grad norm", self.optimizer.norm());
         rank.end_step()
     }
 
@@ -188,7 +191,7 @@ impl Trainer {
         });
     }
 
-    /// Tells the world what the state is, which copies must agree, and what the user sees.
+    /// Tells the world what the state is, and which copies must agree.
     fn declare(&self, rank: &mut Rank, rng: Tensor) {
         let (optimizer, store) = (&self.optimizer, self.store());
         for (place, parameter) in store.parameters.iter().enumerate() {
@@ -216,152 +219,6 @@ impl Trainer {
         rank.persist(Component::Rng, "rng", rng);
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "data_position", self.data_position);
-        if let Some(loss) = self.loss {
-            rank.metric("lm loss", loss);
-        }
-        rank.metric("grad norm", optimizer.norm());
-    }
-
-    /// Writes every word that a step reads before it writes it.
-    fn fill(
-        &self,
-        rank: &mut Rank,
-        initial: &Initial,
-        state: Option<&RankState>,
-        rng: Tensor,
-    ) -> Result<(), RankError> {
-        let store = self.store();
-        let fresh = self.fresh_parameters(initial)?;
-        let from = Source {
-            rank: rank.id,
-            state,
-        };
-        let values = self.model_words(&fresh, &from)?;
-        rank.upload("parameters", store.values, &values);
-        let owned = self.owned();
-        let main: Vec<u32> = owned
-            .iter()
-            .flat_map(|part| &fresh[part.start as usize..part.end as usize])
-            .map(|value| value.to_bits())
-            .collect();
-        let zeros = vec![0; main.len()];
-        let optimizer = &self.optimizer;
-        let one = 1f32.to_bits();
-        let seeds = [self.rng_seed(), 0, 0, 0];
-        let cells: [(Component, &str, Tensor, &[u32]); 7] = [
-            (
-                Component::MainParams,
-                "main_params",
-                optimizer.main_params,
-                &main,
-            ),
-            (Component::ExpAvg, "exp_avg", optimizer.exp_avg, &zeros),
-            (
-                Component::ExpAvgSq,
-                "exp_avg_sq",
-                optimizer.exp_avg_sq,
-                &zeros,
-            ),
-            (Component::OptimizerStep, "step", optimizer.step, &[0]),
-            (
-                Component::OptimizerStep,
-                "beta_powers",
-                optimizer.powers,
-                &[one, one],
-            ),
-            (Component::DataPosition, "samples", self.data_position, &[0]),
-            (Component::Rng, "rng", rng, &seeds),
-        ];
-        for (component, name, tensor, fresh) in cells {
-            let words = from.words(component, name, fresh)?;
-            rank.upload(name, tensor, words);
-        }
-        optimizer.upload_flags(rank, store, &owned, self.place.tensor);
-        self.fill_constants(rank);
-        Ok(())
-    }
-
-    fn fill_constants(&self, rank: &mut Rank) {
-        let (stage, shape) = (&self.pipeline.gpt.stage, &self.options.model);
-        let (cosines, sines) = rope_tables(shape.seq_length, shape.head_dim(), shape.rotary_base);
-        rank.upload_f32("rope_cosines", stage.rope_cosines, &cosines);
-        rank.upload_f32("rope_sines", stage.rope_sines, &sines);
-        // Words between parameters are never written again, but are summed with the others.
-        let slots = stage.store.slots;
-        let params = [slots.len, 0];
-        rank.launch("clear_slots", "fill", [slots.len, 1, 1], &[slots], &params);
-    }
-
-    /// fp32 values of the whole flat buffer at a fresh start; words between parameters are 0.
-    fn fresh_parameters(&self, initial: &Initial) -> Result<Vec<f32>, RankError> {
-        let (store, tp) = (self.store(), self.options.layout.tensor_model_parallel_size);
-        let mut flat = vec![0.0; store.values.len as usize];
-        for (parameter, offset) in store.parameters.iter().zip(&store.offsets) {
-            let values = initial.values(parameter, self.place.tensor, tp);
-            let values = values.map_err(RankError::Program)?;
-            let start = *offset as usize;
-            flat[start..start + values.len()].copy_from_slice(&values);
-        }
-        Ok(flat)
-    }
-
-    /// Words of the model's parameters: each from the state where it is there, else rounded fresh.
-    fn model_words(&self, fresh: &[f32], from: &Source<'_>) -> Result<Vec<u32>, RankError> {
-        let (store, dtype) = (self.store(), self.options.model.params_dtype);
-        let mut words: Vec<u32> = fresh.iter().map(|v| dtype.round(*v).to_bits()).collect();
-        for (parameter, offset) in store.parameters.iter().zip(&store.offsets) {
-            let range = *offset as usize..(*offset + parameter.len()) as usize;
-            let kept = from.words(Component::Model, &parameter.name, &words[range.clone()])?;
-            let kept = kept.to_vec();
-            words[range].copy_from_slice(&kept);
-        }
-        Ok(words)
-    }
-
-    /// Flat words whose optimizer state this rank holds.
-    fn owned(&self) -> Vec<std::ops::Range<u32>> {
-        if shards(&self.options) {
-            self.layout.shard(self.place.data)
-        } else {
-            std::iter::once(0..self.layout.len()).collect()
-        }
-    }
-
-    /// Megatron-LM's `_set_random_seed` and `model_parallel_cuda_manual_seed`: stages differ by
-    /// 100; with sequence parallelism tensor-parallel ranks have generators of their own.
-    fn rng_seed(&self) -> u32 {
-        let seed = self.options.seed.wrapping_add(100 * self.place.stage);
-        if self.options.model.splits_sequence() {
-            seed.wrapping_add(2718 + self.place.tensor)
-        } else {
-            seed
-        }
-    }
-}
-
-/// Where first words come from.
-struct Source<'a> {
-    rank: u32,
-    state: Option<&'a RankState>,
-}
-
-impl Source<'_> {
-    fn words<'w>(
-        &'w self,
-        component: Component,
-        name: &str,
-        fresh: &'w [u32],
-    ) -> Result<&'w [u32], RankError> {
-        let Some(kept) = self.state.and_then(|state| state.get(component, name)) else {
-            return Ok(fresh);
-        };
-        if kept.len() != fresh.len() {
-            let (rank, have, want) = (self.rank, kept.len(), fresh.len());
-            return Err(RankError::Program(format!(
-                "the checkpoint of rank {rank} has {have} words of {name}, this layout has {want}"
-            )));
-        }
-        Ok(kept)
     }
 }
 

@@ -5,7 +5,7 @@ use bitproof::engine::{Engine, Launch, ProgramId, Span};
 use bitproof::kernel::Registry;
 
 /// Every part of `shaders/math/` that is tested here.
-pub const PARTS: [(&str, &str); 7] = [
+pub const PARTS: [(&str, &str); 8] = [
     ("math/exp", include_str!("../../shaders/math/exp.wgsl")),
     ("math/log", include_str!("../../shaders/math/log.wgsl")),
     (
@@ -16,6 +16,7 @@ pub const PARTS: [(&str, &str); 7] = [
         "math/product",
         include_str!("../../shaders/math/product.wgsl"),
     ),
+    ("math/round", include_str!("../../shaders/math/round.wgsl")),
     ("math/rsqrt", include_str!("../../shaders/math/rsqrt.wgsl")),
     (
         "math/sincos",

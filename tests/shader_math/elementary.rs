@@ -112,7 +112,6 @@ impl Function {
                 (self.error_ulp(x, f32::from_bits(y)), x)
             };
             let here = arguments.par_iter().zip(&results).map(error);
-            let worse = |a: (f64, f32), b: (f64, f32)| if b.0 > a.0 { b } else { a };
             largest = worse(largest, here.reduce(|| (0.0, 0.0), worse));
         }
         largest
@@ -137,6 +136,10 @@ impl Function {
             self.name
         );
     }
+}
+
+fn worse(a: (f64, f32), b: (f64, f32)) -> (f64, f32) {
+    if b.0 > a.0 { b } else { a }
 }
 
 fn unit_in_last_place(x: f32) -> f64 {

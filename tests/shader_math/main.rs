@@ -6,3 +6,4 @@
 mod bench;
 mod elementary;
 mod philox;
+mod rounding;

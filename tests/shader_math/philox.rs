@@ -47,6 +47,6 @@ fn high_products_are_exact() {
     let products = Bench::new(&PARTS, "math/product", "u32", body).run(&words);
     for (i, (word, product)) in words.into_iter().zip(products).enumerate() {
         let other = word.wrapping_mul(0x9e37_79b9).wrapping_add(i as u32);
-        assert_eq!(product, (u64::from(word) * u64::from(other) >> 32) as u32);
+        assert_eq!(product, ((u64::from(word) * u64::from(other)) >> 32) as u32);
     }
 }

@@ -13,19 +13,25 @@ pub fn l0(sum: &Sum) -> bool {
     l0_under(&EXACT, sum)
 }
 
+/// L0 from a fold's shape alone: `count` values are added, the accumulator's counted unless it is
+/// a proven +0. Not for a fold whose build may contract a multiplication into its additions.
+pub fn l0_by_shape(count: usize, addend: Dtype, partial: Dtype) -> bool {
+    l0_shape_under(&EXACT, count, addend, partial)
+}
+
 pub(super) fn l0_under(conditions: &Conditions, sum: &Sum) -> bool {
     let count = if conditions.count_base {
         sum.count()
     } else {
         sum.addends.len()
     };
-    sum.is_floating()
-        && count <= conditions.structural_count
-        && (!conditions.structural_types || holds_every_value_of(sum.partial, sum.addend))
+    l0_shape_under(conditions, count, sum.addend, sum.partial) && sum.out != Dtype::U32
 }
 
-fn holds_every_value_of(wide: Dtype, narrow: Dtype) -> bool {
-    wide == narrow || (wide == Dtype::F32 && narrow != Dtype::U32)
+fn l0_shape_under(conditions: &Conditions, count: usize, addend: Dtype, partial: Dtype) -> bool {
+    let floating = addend != Dtype::U32 && partial != Dtype::U32;
+    let kept = partial == addend || partial == Dtype::F32 || !conditions.structural_types;
+    floating && kept && count <= conditions.structural_count
 }
 
 /// L1: no partial sum rounds, whatever the order or tree. Proves this input.
@@ -43,25 +49,49 @@ pub(super) fn l1_under(conditions: &Conditions, sum: &Sum) -> bool {
         return false;
     }
     if conditions.count_base {
-        is_exact(conditions, sum.partial, sum.counted())
+        is_exact(conditions, sum.partial, sum.counted().map(f64::from))
     } else {
-        is_exact(conditions, sum.partial, sum.addends.iter().copied())
+        is_exact(
+            conditions,
+            sum.partial,
+            sum.addends.iter().map(|&x| f64::from(x)),
+        )
     }
 }
 
-fn is_exact(
-    conditions: &Conditions,
-    partial: Dtype,
-    values: impl Iterator<Item = f32> + Clone,
-) -> bool {
-    let mut unit = i32::MAX;
-    for x in values.clone() {
+/// L1 for a sum of products `factor * addend` (NCCL's PreMulSum) that a build may or may not
+/// contract into fused multiply-adds: decided on the exact products, which then need no rounding
+/// of their own, so that fused and separate operations agree too. The accumulator is not scaled.
+pub fn l1_exact_products(sum: &Sum, factor: f32) -> bool {
+    let products = sum
+        .addends
+        .iter()
+        .map(|&x| f64::from(x) * f64::from(factor));
+    let terms = sum.base().map(f64::from).into_iter().chain(products);
+    sum.is_floating() && is_exact(&EXACT, sum.partial, terms)
+}
+
+/// Most addends for which the sum of magnitudes below is exact.
+const MOST_ADDENDS: u64 = 1 << 27;
+
+/// L1 on exact values: f32 values, or products of two, which f64 holds exactly and as normals.
+fn is_exact(conditions: &Conditions, partial: Dtype, values: impl Iterator<Item = f64>) -> bool {
+    let (mut unit, mut largest, mut total, mut count) = (i32::MAX, 0.0, 0.0, 0);
+    for x in values {
         if !x.is_finite() {
             return false;
         }
         if x != 0.0 {
-            unit = unit.min(odd_part(x).1);
+            unit = unit.min(unit_exponent(x));
         }
+        let magnitude = x.abs();
+        largest = if magnitude > largest {
+            magnitude
+        } else {
+            largest
+        };
+        total += if conditions.magnitudes { magnitude } else { x };
+        count += 1;
     }
     if unit == i32::MAX {
         return true;
@@ -71,54 +101,23 @@ fn is_exact(
     } else {
         Dtype::F32
     };
-    let limit = 1i64 << (precision.precision_bits() + conditions.precision_excess);
-    let Some(total) = total_in_units(conditions, unit, limit, values) else {
+    let bits = precision.precision_bits() + conditions.precision_excess;
+    let limit = power_of_two(unit + bits as i32);
+    // Once no value exceeds 2^25 units, 2^27 of them stay below 2^53 units: f64 rounded nothing.
+    if largest > limit || count > MOST_ADDENDS {
         return false;
-    };
-    // At most 2^24 times a power of two within f64's range: exact.
-    let total = total as f64 * power_of_two(unit);
-    (!conditions.least_subnormal || unit >= least_subnormal_exponent(partial))
-        && (!conditions.largest_finite || total <= f64::from(largest_finite(partial)))
-}
-
-/// The sum of magnitudes over `2^unit`, or `None` if it exceeds `limit`.
-fn total_in_units(
-    conditions: &Conditions,
-    unit: i32,
-    limit: i64,
-    values: impl Iterator<Item = f32>,
-) -> Option<i64> {
-    let mut total = 0i64;
-    for x in values.filter(|&x| x != 0.0) {
-        let (odd, exponent) = odd_part(x);
-        let shift = (exponent - unit) as u32;
-        // The odd part is at least 1, so a longer shift alone exceeds the limit.
-        if shift > limit.ilog2() {
-            return None;
-        }
-        let magnitude = i64::from(odd) << shift;
-        let signed = if conditions.magnitudes {
-            magnitude
-        } else {
-            magnitude * signum(x)
-        };
-        total += signed;
-        if magnitude > limit || total.abs() > limit {
-            return None;
-        }
     }
-    Some(total.abs())
+    total.abs() <= limit
+        && (!conditions.least_subnormal || unit >= least_subnormal_exponent(partial))
+        && (!conditions.largest_finite || total.abs() <= f64::from(largest_finite(partial)))
 }
 
-fn signum(x: f32) -> i64 {
-    if x < 0.0 { -1 } else { 1 }
-}
-
-/// `(m, e)` with m odd and `|x| = m 2^e`, for a finite x other than zero.
-fn odd_part(x: f32) -> (u32, i32) {
-    let (significand, exponent) = significand(x);
-    let shift = significand.trailing_zeros();
-    (significand >> shift, exponent + shift as i32)
+/// The exponent of the largest power of two that divides a normal `x`.
+fn unit_exponent(x: f64) -> i32 {
+    let biased = (x.to_bits() >> 52 & 0x7ff) as i32;
+    debug_assert!(biased > 0, "{x:e} is no product of two f32");
+    let significand = x.to_bits() | 1 << 52;
+    biased - 1075 + significand.trailing_zeros() as i32
 }
 
 /// `(m, e)` with `|x| = m 2^e`, m below 2^24 and e at least -149, for a finite x.

@@ -25,7 +25,7 @@ mod cases;
 mod tests;
 
 pub use absorbed::l2_absorbed;
-pub use exact::{l0, l1_exact};
+pub use exact::{l0, l0_by_shape, l1_exact, l1_exact_products};
 pub use min_max::{MIN_MAX_ADDENDS, MinMax, l3_min_max};
 pub use orders::{order_count, portfolio, sign_partition};
 pub use prove::{Difference, Verdict, find_difference, prove, sampling_bound};

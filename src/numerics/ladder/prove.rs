@@ -29,6 +29,11 @@ pub enum Verdict {
 /// The cheapest rung that proves `sum` over `class`, or a difference. L3 and L4 are tried while
 /// their rounded additions are within `budget`; `seed` draws the random orders of the portfolio.
 pub fn prove(sum: &Sum, class: OrderClass, budget: u64, seed: u64) -> Verdict {
+    debug_assert!(
+        sum.addends
+            .iter()
+            .all(|&x| x.is_nan() || sum.addend.round(x) == x)
+    );
     if l0(sum) {
         return Verdict::Proved(Rung::L0);
     }

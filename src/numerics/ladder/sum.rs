@@ -25,7 +25,8 @@ pub struct Sum<'a> {
     pub addend: Dtype,
     /// The type every sum of two is rounded to.
     pub partial: Dtype,
-    /// The type of the result, rounded to once at the end.
+    /// The type of the result, rounded to once at the end. L2 to L4 speak of the sum after that
+    /// rounding: a fold that divides its finished sum first must give `partial` here.
     pub out: Dtype,
 }
 

@@ -296,7 +296,7 @@ fn large_sums_are_decided_or_said_not_to_be() {
     let mut nearly: Vec<f32> = (0..64)
         .map(|i| if i % 2 == 0 { 1.0 } else { -1.0 })
         .collect();
-    nearly.extend([524_288.03125, -524_288.03125]);
+    nearly.extend([524_288.06, -524_288.06]);
     nearly[0] = 0.001;
     for class in CLASSES {
         let verdict = prove(&sum(&nearly, Start::First), class, 1_000, 1);
@@ -335,15 +335,18 @@ fn not_a_number_is_left_to_enumeration() {
 struct Mutant {
     name: &'static str,
     conditions: Conditions,
-    claims: fn(&Conditions, &Sum) -> bool,
+    claims: Claim,
 }
 
 fn l3_claims(conditions: &Conditions, sum: &Sum) -> bool {
     l3_under(conditions, sum, OrderClass::Chains).is_some_and(|extremes| extremes.is_single())
 }
 
+type Switch = fn(&mut Conditions);
+type Claim = fn(&Conditions, &Sum) -> bool;
+
 fn mutants() -> Vec<Mutant> {
-    let list: [(&str, fn(&mut Conditions), fn(&Conditions, &Sum) -> bool); 14] = [
+    let list: [(&str, Switch, Claim); 15] = [
         ("L0 of three values", |c| c.structural_count = 3, l0_under),
         (
             "L0 without the accumulator",
@@ -389,9 +392,14 @@ fn mutants() -> Vec<Mutant> {
             |c| c.error_bound = false,
             l2_under,
         ),
+        (
+            "L2 without the accumulator",
+            |c| c.count_base = false,
+            l2_under,
+        ),
         ("L3 with equal zeros", |c| c.total_order = false, l3_claims),
     ];
-    let mutant = |(name, switch, claims): (_, fn(&mut Conditions), _)| {
+    let mutant = |(name, switch, claims): (_, Switch, _)| {
         let mut conditions = EXACT;
         switch(&mut conditions);
         Mutant {
@@ -422,6 +430,56 @@ fn every_mutant_is_caught() {
             "{name}: the rung itself is wrong on {case:?}"
         );
     }
+}
+
+/// Every product either rounded first or fused into its addition, in every permutation.
+fn contracted_results(sum: &Sum, factor: f32) -> std::collections::BTreeSet<u32> {
+    let mut found = std::collections::BTreeSet::new();
+    let count = order_count(sum, OrderClass::Chains).unwrap();
+    for number in 0..count {
+        let Order::Chain(order) = super::orders::nth_order(sum, OrderClass::Chains, number) else {
+            panic!("a chain was asked for");
+        };
+        for fused in 0..1u32 << order.len() {
+            let mut partial = sum.start_value();
+            for (place, &i) in order.iter().enumerate() {
+                let x = sum.addends[i as usize];
+                let product = sum.partial.round(x * factor);
+                partial = Some(match partial {
+                    None => product,
+                    Some(partial) if fused >> place & 1 == 1 => {
+                        sum.partial.round(x.mul_add(factor, partial))
+                    }
+                    Some(partial) => rounded_add(partial, product, sum.partial),
+                });
+            }
+            found.insert(sum.out.round(partial.unwrap_or(0.0)).to_bits());
+        }
+    }
+    found
+}
+
+#[test]
+fn l1_of_products_covers_contraction() {
+    let (proved, differing) = (Cell::new(0), Cell::new(0));
+    let factors = [1.0, 0.5, -0.25, 3.0, 0.1, 1.0 / 3.0, 2f32.powi(-20), 7.0];
+    let check = |(case, factor): (Case, usize)| {
+        let (sum, factor) = (case.sum(), factors[factor]);
+        let results = contracted_results(&sum, factor);
+        if l1_exact_products(&sum, factor) {
+            prop_assert!(results.len() == 1, "{factor} {:?}", sum);
+            proved.set(proved.get() + u32::from(sum.addends.len() >= 3));
+        }
+        differing.set(differing.get() + u32::from(results.len() > 1));
+        Ok(())
+    };
+    runner(20_000)
+        .run(&(cases(4), 0..factors.len()), check)
+        .unwrap();
+    assert!(
+        proved.get() > 1_000 && differing.get() > 1_000,
+        "{proved:?} {differing:?}"
+    );
 }
 
 #[test]

@@ -40,7 +40,10 @@ pub fn perturbed() -> RunOptions {
     RunOptions {
         start_descending: true,
         batch_launches_max: BATCH_LAUNCHES,
-        memory: MemoryOptions { base_words: BASE_WORDS, poison: Some(POISON) },
+        memory: MemoryOptions {
+            base_words: BASE_WORDS,
+            poison: Some(POISON),
+        },
         ..RunOptions::default()
     }
 }
@@ -61,10 +64,16 @@ pub fn second_run(
     let difference = if equal {
         None
     } else {
-        let recorded = RunOptions { record_nodes: true, ..perturbed() };
+        let recorded = RunOptions {
+            record_nodes: true,
+            ..perturbed()
+        };
         let b = session.plain_run(&recorded, steps.clone())?;
         session.set_workers(workers)?;
-        let recorded = RunOptions { record_nodes: true, ..RunOptions::default() };
+        let recorded = RunOptions {
+            record_nodes: true,
+            ..RunOptions::default()
+        };
         let a = session.plain_run(&recorded, steps)?;
         let found = first_difference(&a.records, &b.records);
         Some(found.ok_or_else(|| {
@@ -76,12 +85,11 @@ pub fn second_run(
 }
 
 /// Metrics as bytes: NaN equals NaN, -0 differs from +0.
-pub fn same_bits(
-    a: &BTreeMap<(u32, String), f32>,
-    b: &BTreeMap<(u32, String), f32>,
-) -> bool {
+pub fn same_bits(a: &BTreeMap<(u32, String), f32>, b: &BTreeMap<(u32, String), f32>) -> bool {
     a.len() == b.len()
-        && a.iter().zip(b).all(|((k, x), (l, y))| k == l && x.to_bits() == y.to_bits())
+        && a.iter()
+            .zip(b)
+            .all(|((k, x), (l, y))| k == l && x.to_bits() == y.to_bits())
 }
 
 /// The first node whose digests differ: the least (step, wave, rank) over all ranks' own orders.
@@ -97,7 +105,11 @@ pub fn first_difference(a: &[NodeRecord], b: &[NodeRecord]) -> Option<NodeDiffer
             a[*place].digest != b[*place].digest || a[*place].site != b[*place].site
         })?;
         let (a, b) = (a[place].clone(), b[place].clone());
-        Some(NodeDifference { a, b, equal_before: place as u64 })
+        Some(NodeDifference {
+            a,
+            b,
+            equal_before: place as u64,
+        })
     });
     firsts.min_by_key(|difference| {
         let record = &difference.a;

@@ -80,13 +80,12 @@ pub fn resume(
 }
 
 /// Compares a resumed run with the straight one.
-pub fn compare(
-    cut: u32,
-    straight: &RunRecord,
-    resumed: &RunRecord,
-    sensitive: u64,
-) -> Resumption {
-    let mut found = Resumption { cut, sensitive, ..Resumption::default() };
+pub fn compare(cut: u32, straight: &RunRecord, resumed: &RunRecord, sensitive: u64) -> Resumption {
+    let mut found = Resumption {
+        cut,
+        sensitive,
+        ..Resumption::default()
+    };
     if let Some(live_in) = straight.live_in.get(&cut) {
         compare_live_in(live_in, resumed, &mut found);
     }
@@ -114,9 +113,16 @@ fn compare_live_in(live_in: &LiveIn, resumed: &RunRecord, found: &mut Resumption
             let range = *from as usize..*to as usize;
             got.and_then(|got| got.get(range.clone())) != Some(&expected.words[range])
         };
-        found.words_compared +=
-            expected.ranges.iter().map(|(from, to)| u64::from(to - from)).sum::<u64>();
-        let bad: Vec<&(u32, u32)> = expected.ranges.iter().filter(|range| differs(range)).collect();
+        found.words_compared += expected
+            .ranges
+            .iter()
+            .map(|(from, to)| u64::from(to - from))
+            .sum::<u64>();
+        let bad: Vec<&(u32, u32)> = expected
+            .ranges
+            .iter()
+            .filter(|range| differs(range))
+            .collect();
         if bad.is_empty() {
             continue;
         }

@@ -52,7 +52,10 @@ impl Catalogue {
 
     /// The communicator with the most ranks that reduces something; the first of equals.
     pub fn widest_group(&self) -> Option<GroupId> {
-        let widest = self.groups.iter().max_by_key(|(id, ranks)| (**ranks, std::cmp::Reverse(**id)));
+        let widest = self
+            .groups
+            .iter()
+            .max_by_key(|(id, ranks)| (**ranks, std::cmp::Reverse(**id)));
         widest.map(|(id, _)| GroupId(*id))
     }
 }

@@ -163,7 +163,11 @@ impl Sweep {
         }
         if let Outcome::Sensitive(finding) = outcome {
             *self.sensitive.entry(reach).or_default() += 1;
-            self.first.entry(reach).or_insert(*finding);
+            let nodes_before = self.points() - 1;
+            self.first.entry(reach).or_insert(Finding {
+                nodes_before,
+                ..*finding
+            });
             return Ok(());
         }
         self.judge_vacuity(node, rung.expect("sensitive was handled"), lab)

@@ -38,6 +38,8 @@ pub struct Tally {
     pub points: u64,
     pub addends_min: u32,
     pub addends_max: u32,
+    /// A communicator of one of the points.
+    pub group: Option<u32>,
 }
 
 impl Tally {
@@ -49,6 +51,7 @@ impl Tally {
             self.addends_min.min(addends)
         };
         self.addends_max = self.addends_max.max(addends);
+        self.group = self.group.or(node.group.map(|group| group.0));
         self.points += 1;
     }
 }

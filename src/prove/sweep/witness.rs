@@ -52,6 +52,8 @@ pub struct Finding {
     pub elements: u64,
     /// `None` when a NaN is among the differing results.
     pub ulp_max: Option<u64>,
+    /// Folds that were tested before it.
+    pub nodes_before: u64,
 }
 
 impl Finding {
@@ -115,6 +117,7 @@ pub(super) fn finding(
         differing_elements: differing.len() as u64,
         elements: a.len() as u64,
         ulp_max: ulps.and_then(|ulps| ulps.into_iter().max()),
+        nodes_before: 0,
     })
 }
 

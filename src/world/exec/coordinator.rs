@@ -55,6 +55,11 @@ impl RankState {
         self.tickets[ticket] = true;
     }
 
+    /// Whether accesses are followed, for hazards or for a live-in set.
+    pub fn follows_accesses(&self) -> bool {
+        self.accesses.is_some() || !self.live_in.is_empty()
+    }
+
     /// Takes the head of `stream` if it costs nothing and need not wait.
     fn take_free_head(&mut self, stream: StreamId) -> Option<Issued> {
         let queue = self.streams.get_mut(&stream)?;

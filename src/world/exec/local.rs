@@ -12,11 +12,13 @@ use crate::world::rank::{LocalOrder, Tensor};
 
 use super::PlantedFault;
 use super::coordinator::{Coordinator, Written, at};
+use super::measure::{Marked, overlap};
 
 impl Coordinator<'_> {
     /// Executes the ready local head of every rank; false when there was none.
     pub fn run_local(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
         let mut launches = Vec::new();
+        let mut marked = Vec::new();
         let mut folds = Vec::new();
         let mut any = false;
         for rank in 0..self.world.ranks {
@@ -26,13 +28,14 @@ impl Coordinator<'_> {
             any = true;
             match &issued.command {
                 Command::Launch { .. } => {
-                    launches.push(self.prepare_launch(rank, &issued, written)?);
+                    launches.push(self.prepare_launch(rank, &issued, written, &mut marked)?);
                 }
                 Command::Fold(fold) => folds.push(self.local_fold(rank, &issued, fold)),
                 _ => self.run_simple(rank, &issued, written)?,
             }
         }
         self.run_launches(launches)?;
+        self.unmark(marked)?;
         self.run_folds(folds, written)?;
         Ok(any)
     }
@@ -61,6 +64,7 @@ impl Coordinator<'_> {
         rank: u32,
         issued: &Issued,
         written: &mut Vec<Written>,
+        marked: &mut Vec<Marked>,
     ) -> Result<(u32, Issued, Launch), WorldError> {
         let Command::Launch {
             kernel,
@@ -86,10 +90,21 @@ impl Coordinator<'_> {
                 self.on_read(rank, *tensor);
             }
         }
-        for (operand, tensor) in linked.operands.iter().zip(operands) {
-            if operand.writes {
+        let measures = self.measures(rank);
+        for (place, (operand, tensor)) in linked.operands.iter().zip(operands).enumerate() {
+            if !operand.writes {
+                continue;
+            }
+            written.push(self.written(rank, issued, *tensor));
+            let others = operands
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != place);
+            let alone = others.into_iter().all(|(_, other)| !overlap(tensor, other));
+            if measures && alone && !operand.reads {
+                marked.push(self.mark(rank, &issued.site.to_string(), *tensor)?);
+            } else {
                 self.on_write(rank, *tensor);
-                written.push(self.written(rank, issued, *tensor));
             }
         }
         let memory = &self.ranks[rank as usize].memory;

@@ -4,6 +4,7 @@
 mod collective;
 mod coordinator;
 mod local;
+mod measure;
 mod planted;
 mod stall;
 mod thread;
@@ -56,6 +57,10 @@ pub struct RunOptions {
     pub cuts: BTreeSet<u32>,
     /// Hazards are looked for in set-up and in the first that many steps; 0 means not at all.
     pub hazard_steps_max: u32,
+    /// Measures what launches write while hazards or live-in sets are followed: a kernel that
+    /// leaves words of a write-only operand alone is not believed to have written them. Without
+    /// this, such an operand counts as written whole.
+    pub measure_writes: bool,
     /// Keeps every buffer's words as they are when set-up ends.
     pub keep_setup: bool,
 }

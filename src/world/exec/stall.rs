@@ -17,7 +17,8 @@ pub(super) fn report(coordinator: &Coordinator<'_>) -> WorldError {
     })
 }
 
-/// The first communicator in which some members wait and others never call.
+/// The communicator in which some members wait and others never call. A rank that went past a call
+/// waits in its next one, where everybody else is absent: so the fullest communicator is named.
 fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     let mut waiting: BTreeMap<u32, Vec<(u32, &Issued)>> = BTreeMap::new();
     for (rank, state) in coordinator.ranks.iter().enumerate() {
@@ -32,8 +33,14 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
             }
         }
     }
-    let (group, calls) = waiting.into_iter().next()?;
-    let communicator = &coordinator.world.communicators[group as usize];
+    let members = |group: u32| &coordinator.world.communicators[group as usize];
+    let fullness = |(group, calls): &(u32, Vec<(u32, &Issued)>)| {
+        // Parts per million, so that the choice is one of integers.
+        let present = calls.len() * 1_000_000 / members(*group).ranks.len();
+        (present, std::cmp::Reverse(*group))
+    };
+    let (group, calls) = waiting.into_iter().max_by_key(fullness)?;
+    let communicator = members(group);
     let here: Vec<u32> = calls.iter().map(|(rank, _)| *rank).collect();
     let absent: Vec<u32> = communicator
         .ranks

@@ -57,16 +57,14 @@ impl FoldFault {
                 *order = FoldOrder::Plan(Arc::new(narrowed(job, order, *dtype)));
             }
             (FoldFault::StaleDestination { destination }, FoldJob::Slots(job)) => {
-                let (range, span) = &mut job.outs[*destination as usize];
-                range.end = range.start;
-                span.words = 0;
+                // Still listed, so that what it holds is digested; no element reaches it.
+                job.outs[*destination as usize].0 = 0..0;
             }
             (FoldFault::SkipLastElement, FoldJob::Slots(job)) => {
                 let end = job.plan.element_count;
-                for (range, span) in &mut job.outs {
-                    if range.end == end {
+                for (range, _) in &mut job.outs {
+                    if range.end == end && !range.is_empty() {
                         range.end -= 1;
-                        span.words -= 1;
                     }
                 }
             }
@@ -101,13 +99,23 @@ impl FoldFault {
             let mut words = engine.read(*span)?;
             let at = (element - range.start) as usize;
             match self {
-                FoldFault::SwapElements { .. } if at + 1 < words.len() => words.swap(at, at + 1),
-                FoldFault::SwapElements { .. } => {}
+                FoldFault::SwapElements { .. } => swap_unequal(&mut words, at),
                 _ => words[at] ^= 1 << lowest_bit(job.plan.arithmetic.out),
             }
             engine.write(*span, &words)?;
         }
         Ok(())
+    }
+}
+
+/// Swaps the first neighbours from `from` on that differ: swapping equal ones is no fault.
+fn swap_unequal(words: &mut [u32], from: usize) {
+    let pairs = words.windows(2).skip(from);
+    if let Some(place) = pairs
+        .map(|pair| pair[0] != pair[1])
+        .position(|unequal| unequal)
+    {
+        words.swap(from + place, from + place + 1);
     }
 }
 

@@ -622,7 +622,8 @@ impl Rank {
         });
     }
 
-    /// A scalar that the user sees each step (`lm loss`, `grad norm`), read at the step's end.
+    /// A scalar that the user sees each step (`lm loss`, `grad norm`), read at the step's end:
+    /// the tensor must live until then.
     pub fn metric(&mut self, name: &str, tensor: Tensor) {
         self.declared.push(Declaration::Metric {
             name: name.to_string(),

@@ -1,0 +1,239 @@
+//! Carries out a request: algorithm, protocol, channels, and the builder that they call for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::numerics::Dtype;
+use crate::plan::channels::{Channel, Communicator};
+use crate::plan::environment::{Algorithm, Environment, Function};
+use crate::plan::partition::{self, Operation, PartitionedBy, Protocol};
+use crate::plan::request::{Backend, Collective, MAX_PIECES, PlanError, Reduction, Request};
+use crate::plan::{Arithmetic, Piece, Plan, Tree, all_to_all_sum, gloo, local, ring};
+
+/// The plan of one operation of one communicator.
+pub(super) fn build(
+    environment: &Environment,
+    communicator: &Communicator,
+    request: &Request<'_>,
+) -> Result<Plan, PlanError> {
+    let ranks = communicator.ranks();
+    let blocks = match request.collective {
+        Collective::ReduceScatter
+        | Collective::ReduceScatterFp32Accumulation
+        | Collective::AllGather
+        | Collective::AllToAll => u64::from(ranks),
+        _ => 1,
+    };
+    if !request.elements.is_multiple_of(blocks) {
+        return Err(PlanError::UnevenBlocks {
+            elements: request.elements,
+            ranks,
+        });
+    }
+    if let Collective::Reduce { root } = request.collective
+        && root >= ranks
+    {
+        return Err(PlanError::NoSuchRoot { root, ranks });
+    }
+    let Request {
+        elements, dtype, ..
+    } = *request;
+    let pieces = match request.collective {
+        Collective::AllGather | Collective::Broadcast | Collective::AllToAll => {
+            return Ok(local::ascending(
+                1,
+                elements,
+                Arithmetic::sum(dtype, dtype, dtype),
+            ));
+        }
+        Collective::ReduceScatterFp32Accumulation => {
+            check_fp32_accumulation(request)?;
+            return Ok(all_to_all_sum::reduce_scatter(ranks, elements, dtype));
+        }
+        collective => match request.backend {
+            Backend::Gloo => match collective {
+                Collective::Reduce { .. } => gloo::reduce(ranks, elements, dtype.wire_bytes()),
+                _ => gloo::all_reduce(ranks, elements, dtype.wire_bytes()),
+            },
+            Backend::Nccl => nccl(environment, communicator, request)?,
+        },
+    };
+    let arithmetic = arithmetic(request, ranks)?;
+    let plan = Plan {
+        addend_count: ranks,
+        element_count: elements,
+        arithmetic,
+        pieces,
+    };
+    Ok(plan.merged())
+}
+
+fn check_fp32_accumulation(request: &Request<'_>) -> Result<(), PlanError> {
+    if request.reduction == Reduction::Sum && request.dtype != Dtype::U32 {
+        return Ok(());
+    }
+    Err(PlanError::Unsupported {
+        collective: request.collective,
+        reduction: request.reduction,
+        dtype: request.dtype,
+        reason: "only sums of floats are accumulated in fp32",
+    })
+}
+
+fn arithmetic(request: &Request<'_>, ranks: u32) -> Result<Arithmetic, PlanError> {
+    let dtype = request.dtype;
+    let sum = Arithmetic::sum(dtype, dtype, dtype);
+    match (request.reduction, request.backend) {
+        (Reduction::Sum, _) => Ok(sum),
+        (Reduction::Max, _) => Ok(Arithmetic::max(dtype)),
+        (Reduction::Avg, _) if dtype == Dtype::U32 => Err(PlanError::Unsupported {
+            collective: request.collective,
+            reduction: request.reduction,
+            dtype,
+            reason: "averages are of floats",
+        }),
+        (Reduction::Avg, Backend::Nccl) => {
+            let factor = dtype.round(1.0 / ranks as f32);
+            let pre_multiply_bits = Some(factor.to_bits());
+            Ok(Arithmetic {
+                pre_multiply_bits,
+                contraction_free: true,
+                ..sum
+            })
+        }
+        (Reduction::Avg, Backend::Gloo) => {
+            let post_divide_bits = Some((ranks as f32).to_bits());
+            Ok(Arithmetic {
+                post_divide_bits,
+                ..sum
+            })
+        }
+    }
+}
+
+fn nccl(
+    environment: &Environment,
+    communicator: &Communicator,
+    request: &Request<'_>,
+) -> Result<Vec<Piece>, PlanError> {
+    let function = match request.collective {
+        Collective::AllReduce => Function::AllReduce,
+        Collective::ReduceScatter => Function::ReduceScatter,
+        Collective::Reduce { .. } => Function::Reduce,
+        other => unreachable!("{other:?} reduces nothing in NCCL"),
+    };
+    let algorithm = environment.algorithm(function)?;
+    let protocol = environment.protocol(function)?;
+    let ranks = u64::from(communicator.ranks());
+    let (blocks, traffic) = match function {
+        Function::AllReduce => (1, 2),
+        Function::ReduceScatter => (ranks, ranks),
+        _ => (1, 1),
+    };
+    let operation = Operation {
+        count: request.elements / blocks,
+        element_bytes: request.dtype.wire_bytes(),
+        blocks,
+        traffic,
+    };
+    let by = match algorithm {
+        Algorithm::Tree => PartitionedBy::Tree,
+        _ => PartitionedBy::Ring,
+    };
+    let channels = communicator.channels(environment.min_channels, environment.max_channels);
+    let count = channels.len() as u64;
+    let limit = partition::channel_limit(&operation, by, protocol, ranks, count);
+    let ranges = partition::channel_ranges(&operation, protocol, limit, count);
+    let parts: Vec<(Channel, Range<u64>)> = channels.into_iter().zip(ranges).collect();
+    match (request.collective, algorithm) {
+        (Collective::AllReduce, Algorithm::Tree) => Ok(tree_all_reduce(communicator, parts)),
+        (Collective::AllReduce, _) => ring_all_reduce(
+            communicator,
+            parts,
+            protocol,
+            environment.buffer_bytes,
+            &operation,
+        ),
+        (Collective::ReduceScatter, _) => ring_reduce_scatter(communicator, parts, &operation),
+        (Collective::Reduce { root }, _) => {
+            let piece = |(channel, range)| Piece {
+                range,
+                tree: ring::reduce_tree(communicator.ring(channel), root),
+            };
+            Ok(parts.into_iter().map(piece).collect())
+        }
+        (other, _) => unreachable!("{other:?} reduces nothing in NCCL"),
+    }
+}
+
+fn tree_all_reduce(communicator: &Communicator, parts: Vec<(Channel, Range<u64>)>) -> Vec<Piece> {
+    let mut known: BTreeMap<Channel, Tree> = BTreeMap::new();
+    let piece = |(channel, range)| {
+        let tree = known
+            .entry(channel)
+            .or_insert_with(|| communicator.tree(channel))
+            .clone();
+        Piece { range, tree }
+    };
+    parts.into_iter().map(piece).collect()
+}
+
+fn ring_all_reduce(
+    communicator: &Communicator,
+    parts: Vec<(Channel, Range<u64>)>,
+    protocol: Protocol,
+    buffer_bytes: u64,
+    operation: &Operation,
+) -> Result<Vec<Piece>, PlanError> {
+    let chunk = (protocol.ring_chunk_bytes(buffer_bytes) / operation.element_bytes).max(1);
+    let ranks = u64::from(communicator.ranks());
+    let pieces = parts
+        .iter()
+        .map(|(_, range)| ring::all_reduce_pieces(range, ranks, chunk))
+        .sum();
+    check_pieces(operation.count, pieces)?;
+    let piece = |(channel, range): (Channel, Range<u64>)| {
+        ring::all_reduce(
+            range,
+            communicator.ring(channel),
+            chunk,
+            operation.element_bytes,
+        )
+    };
+    Ok(parts.into_iter().flat_map(piece).collect())
+}
+
+/// Every block is split over the channels alike.
+fn ring_reduce_scatter(
+    communicator: &Communicator,
+    parts: Vec<(Channel, Range<u64>)>,
+    operation: &Operation,
+) -> Result<Vec<Piece>, PlanError> {
+    check_pieces(
+        operation.count * operation.blocks,
+        operation.blocks * parts.len() as u64,
+    )?;
+    let mut pieces = Vec::new();
+    // Positions are looked up once a ring: a search a block would cost n^2.
+    let rings: Vec<_> = parts
+        .iter()
+        .map(|(channel, _)| ring::Places::of(communicator.ring(*channel)))
+        .collect();
+    for block in 0..operation.blocks {
+        let start = block * operation.count;
+        for (places, (_, range)) in rings.iter().zip(&parts) {
+            pieces.push(Piece {
+                range: start + range.start..start + range.end,
+                tree: places.reduce_scatter_tree(block as u32),
+            });
+        }
+    }
+    Ok(pieces)
+}
+
+fn check_pieces(elements: u64, pieces: u64) -> Result<(), PlanError> {
+    if pieces > MAX_PIECES {
+        return Err(PlanError::TooLarge { elements, pieces });
+    }
+    Ok(())
+}

@@ -1,0 +1,422 @@
+//! The outcome of a check in its final form: verdicts, witness, certificate, and what none of them
+//! says.
+
+use crate::numerics::ladder::sampling_bound;
+use crate::plan::PLAN_BASIS;
+use crate::prove::check::{CheckOptions, Findings, Verdicts};
+use crate::prove::oracle::r2r::{self, NodeDifference};
+use crate::prove::oracle::res::Resumption;
+use crate::prove::outcome::{
+    Certificate, FirstDivergence, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome,
+    PointCount, Remedy, ScenarioIdentity, VacuityFinding, VacuityReason,
+};
+use crate::prove::session::Session;
+use crate::prove::sweep::{SilentPoint, Sweep};
+use crate::prove::{Grade, token, witness};
+use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
+use crate::world::{Family, GroupId};
+
+/// Probability that L5's bound may be wrong.
+const SAMPLING_DELTA: f64 = 0.05;
+
+/// Puts everything that was found into one outcome.
+pub(super) fn outcome(
+    session: &Session,
+    options: CheckOptions,
+    findings: Findings,
+    verdicts: Verdicts,
+    remedies: Vec<Remedy>,
+) -> Outcome {
+    let scenario = &session.scenario;
+    let (reach, finding) = findings.sweep.first.iter().next().unzip();
+    let witness = finding.map(|finding| witness::of(session, finding));
+    let visible_effect =
+        reach.and_then(|reach| findings.effect.as_ref()?.visible.get(reach).cloned());
+    let losses = findings.reference.metrics.iter();
+    let losses = losses
+        .filter(|((_, name), _)| name == "lm loss")
+        .map(|(_, loss)| *loss)
+        .collect();
+    let grade = verdicts
+        .within
+        .max(verdicts.across.unwrap_or(verdicts.within));
+    Outcome {
+        scenario: ScenarioIdentity {
+            name: scenario.name.clone(),
+            hash: hex(&scenario.content_hash()),
+        },
+        within: verdicts.within,
+        across: verdicts.across,
+        recipe: scenario.recipe.clone(),
+        engine: session.engine_identity(),
+        steps: scenario.steps,
+        ranks: session.ranks(),
+        nodes: findings.reference.nodes,
+        points: points(session, &findings.sweep),
+        input_points: input_points(&findings.sweep),
+        input_point_count: findings.sweep.input_point_count,
+        sampling: sampling(&findings.sweep),
+        hazards: hazards(&findings),
+        oracles: oracles(session, &findings),
+        vacuity: vacuity(&findings.sweep),
+        first_divergence: first_divergence(session, &findings),
+        replay: replay_token(session, &findings, grade),
+        mutants: findings.mutants,
+        witness,
+        visible_effect,
+        remedies,
+        losses,
+        regression: None,
+        certificate: certificate(session, options),
+        not_covered: not_covered(session),
+        not_said: not_said(grade, verdicts.across.is_some()),
+    }
+}
+
+fn points(session: &Session, sweep: &Sweep) -> Vec<PointCount> {
+    let full = session.sweep_options().full_size;
+    let count = |(key, tally): (&crate::prove::sweep::TallyKey, &crate::prove::sweep::Tally)| {
+        let group = tally.group.map(GroupId);
+        let at_full_size = full.addends(key.family, group, tally.addends_max);
+        PointCount {
+            family: key.family,
+            reach: key.reach,
+            choice: key.choice.to_string(),
+            rung: key.rung,
+            points: tally.points,
+            addends_min: tally.addends_min,
+            addends_max: tally.addends_max,
+            addends_at_full_size: Some(u64::from(at_full_size)),
+        }
+    };
+    sweep.tallies.iter().map(count).collect()
+}
+
+fn input_points(sweep: &Sweep) -> Vec<InputPoint> {
+    let listed = sweep.input_points.iter().map(|point| InputPoint {
+        site: point.site.clone(),
+        family: point.family,
+        rung: point.rung,
+        addends: point.addends,
+        addends_at_full_size: u64::from(point.addends_at_full_size),
+    });
+    listed.collect()
+}
+
+fn sampling(sweep: &Sweep) -> Option<String> {
+    let orders = sweep.orders_sampled_min?;
+    let sampled = sweep
+        .tallies
+        .iter()
+        .filter(|(key, _)| key.rung == Some(crate::numerics::ladder::Rung::L5));
+    let points: u64 = sampled.map(|(_, tally)| tally.points).sum();
+    let bound = sampling_bound(points, orders, SAMPLING_DELTA);
+    Some(format!(
+        "{points} points were only sampled, with at least {orders} orders each: at confidence \
+         {}, none of them parts with a probability above {bound:.3} under these orders",
+        1.0 - SAMPLING_DELTA
+    ))
+}
+
+fn hazards(findings: &Findings) -> Vec<Hazard> {
+    let found = findings.reference.hazards.iter();
+    found.map(|hazard| Hazard::from(hazard.clone())).collect()
+}
+
+fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
+    OracleKind::ALL
+        .into_iter()
+        .map(|oracle| {
+            if !session.scenario.oracles.contains(&oracle) {
+                let detail = Some("the scenario does not ask for it".to_string());
+                return oracle_result(oracle, OracleVerdict::NotChecked, 0, detail);
+            }
+            match oracle {
+                OracleKind::R2R => r2r_result(findings),
+                OracleKind::RES => res_result(findings),
+                OracleKind::XR => xr_result(findings),
+            }
+        })
+        .collect()
+}
+
+fn oracle_result(
+    oracle: OracleKind,
+    verdict: OracleVerdict,
+    comparisons: u64,
+    detail: Option<String>,
+) -> OracleResult {
+    OracleResult {
+        oracle,
+        verdict,
+        comparisons,
+        detail,
+        components: Vec::new(),
+    }
+}
+
+fn r2r_result(findings: &Findings) -> OracleResult {
+    let sensitive: u64 = findings.sweep.sensitive.values().sum();
+    let comparisons = findings.sweep.points();
+    let (verdict, detail) = match (&findings.second, sensitive) {
+        (Some(Some(difference)), _) => {
+            let site = &difference.a.site;
+            let detail = format!(
+                "the second run differs at {site} on rank {}",
+                difference.a.rank
+            );
+            (OracleVerdict::Different, Some(detail))
+        }
+        (_, 0) => (OracleVerdict::Equal, None),
+        (_, count) => {
+            let detail = format!("{count} of {comparisons} choice points are sensitive");
+            (OracleVerdict::Different, Some(detail))
+        }
+    };
+    oracle_result(OracleKind::R2R, verdict, comparisons, detail)
+}
+
+fn res_result(findings: &Findings) -> OracleResult {
+    let resumptions = findings.resumptions.as_deref().unwrap_or_default();
+    let words: u64 = resumptions
+        .iter()
+        .map(|(_, found)| found.words_compared)
+        .sum();
+    let steps: u64 = resumptions
+        .iter()
+        .map(|(_, found)| found.steps_compared)
+        .sum();
+    if resumptions.is_empty() {
+        let detail = Some("the scenario names no restart before its last step".to_string());
+        return oracle_result(OracleKind::RES, OracleVerdict::NotChecked, 0, detail);
+    }
+    let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) else {
+        let detail = format!("{words} live-in words and {steps} roots of resumed steps compared");
+        return oracle_result(
+            OracleKind::RES,
+            OracleVerdict::Equal,
+            words + steps,
+            Some(detail),
+        );
+    };
+    let detail = Some(format!("restarts {list:?}: {}", resumption_text(found)));
+    let components = found.components.iter().copied().collect();
+    OracleResult {
+        components,
+        ..oracle_result(
+            OracleKind::RES,
+            OracleVerdict::Different,
+            words + steps,
+            detail,
+        )
+    }
+}
+
+/// What went wrong with one resumed run, in words.
+pub(super) fn resumption_text(found: &Resumption) -> String {
+    let mut parts = Vec::new();
+    if !found.components.is_empty() {
+        let names: Vec<String> = found.components.iter().map(ToString::to_string).collect();
+        parts.push(format!(
+            "after step {} the resumed run lacks {}",
+            found.cut,
+            names.join(", ")
+        ));
+    }
+    if let Some((rank, buffer)) = found.uncovered.first() {
+        let more = found.uncovered.len() - 1;
+        parts.push(format!(
+            "`{buffer}` of rank {rank} is read after step {} and is in no component of the \
+             checkpoint ({more} more)",
+            found.cut
+        ));
+    }
+    if let Some((step, rank)) = found.first_step {
+        parts.push(format!("bits part in step {step} on rank {rank}"));
+    }
+    if found.sensitive > 0 {
+        parts.push(format!(
+            "{} choice points of the resumed run are sensitive",
+            found.sensitive
+        ));
+    }
+    parts.join("; ")
+}
+
+fn xr_result(findings: &Findings) -> OracleResult {
+    let drift = findings.reference.drifts.first();
+    let verdict = if drift.is_some() {
+        OracleVerdict::Different
+    } else {
+        OracleVerdict::Equal
+    };
+    let detail = drift.map(|drift| {
+        let step = drift
+            .step
+            .map_or("at start".to_string(), |step| format!("after step {step}"));
+        let (a, b) = drift.ranks;
+        format!(
+            "{step}, `{}` differs between ranks {a} and {b} of {}",
+            drift.name, drift.group
+        )
+    });
+    oracle_result(
+        OracleKind::XR,
+        verdict,
+        findings.reference.replicas_compared,
+        detail,
+    )
+}
+
+fn vacuity(sweep: &Sweep) -> Vec<VacuityFinding> {
+    let found = sweep.silent.iter().map(|((family, _), point)| {
+        let reason = match point.here <= 2 {
+            true => VacuityReason::TooFewAddends,
+            false => VacuityReason::SilentHere,
+        };
+        VacuityFinding {
+            family: *family,
+            reason,
+            site: Some(point.site.clone()),
+            points: point.points,
+            addends_here: point.here,
+            addends_at_full_size: u64::from(point.full),
+            change: change(*family, point),
+        }
+    });
+    found.collect()
+}
+
+/// What would let the family differ here.
+fn change(family: Family, point: &SilentPoint) -> String {
+    let enlarge = |key: &str| match point.here <= 2 {
+        true => format!("{key} >= 3 (4 or 8 say more)"),
+        false => format!("more addends ({key}), or `bf16 = false`, or --accept input"),
+    };
+    match family {
+        Family::TensorParallel | Family::VocabCrossEntropy | Family::NormWeightTp => {
+            enlarge("tensor_model_parallel_size")
+        }
+        Family::DpGradients | Family::LossMean => {
+            enlarge("data_parallel_size (world_size over tensor and pipeline parallel size)")
+        }
+        Family::NormGlobal => enlarge("world_size"),
+        Family::WgradSplitK => enlarge("determinism.wgrad_splits"),
+        Family::MicrobatchAccumulation => enlarge("global_batch_size, for microbatches"),
+        Family::EmbeddingGrad | Family::NormWeightGrad | Family::LossLocal => enlarge("seq_length"),
+        Family::NormLocal => enlarge("hidden_size"),
+    }
+}
+
+fn first_divergence(session: &Session, findings: &Findings) -> Option<FirstDivergence> {
+    if let Some((_, finding)) = findings.sweep.first.iter().next() {
+        return Some(witness::first_divergence(session, finding));
+    }
+    if let Some(Some(difference)) = &findings.second {
+        return Some(uncontrolled(difference));
+    }
+    None
+}
+
+/// The second run's first differing node: no variable of the model explains it.
+fn uncontrolled(difference: &NodeDifference) -> FirstDivergence {
+    let NodeDifference { a, b, equal_before } = difference;
+    FirstDivergence {
+        site: (*a.site).clone(),
+        node: a.fold,
+        family: None,
+        group: None,
+        ranks: vec![a.rank],
+        is_origin: true,
+        variable: ChoiceVariable {
+            name: "none: the same choices gave other bits".to_string(),
+            scope: Scope::Run,
+            values: Values::Listed(Vec::new()),
+        },
+        value_a: a.digest.to_string(),
+        value_b: b.digest.to_string(),
+        nodes_equal_before: *equal_before,
+    }
+}
+
+fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<String> {
+    if let Some((_, finding)) = findings.sweep.first.iter().next() {
+        return Some(token::of_finding(session, finding).encode());
+    }
+    let resumptions = findings.resumptions.as_deref().unwrap_or_default();
+    let broken = resumptions.iter().position(|(_, found)| !found.is_equal());
+    match broken {
+        Some(place) if grade == Grade::Divergent => {
+            Some(token::of_restart(session, place as u32, resumptions[place].1.cut).encode())
+        }
+        _ => None,
+    }
+}
+
+fn certificate(session: &Session, options: CheckOptions) -> Certificate {
+    let recipe = serde_json::to_vec(&session.scenario.recipe).expect("a recipe has a JSON form");
+    Certificate {
+        recipe_hash: blake3::hash(&recipe).to_string(),
+        data_hash: session.data_hash.to_string(),
+        kernels_hash: hex(&session.registry.hash()),
+        variables: session.scenario.choice_variables(),
+        plan_basis: PLAN_BASIS.to_string(),
+        assumptions: assumptions(),
+        second_run: r2r::describe(options.workers),
+    }
+}
+
+fn assumptions() -> Vec<String> {
+    [
+        "A1 completeness: all variation is one of the variables listed; not checkable here, and \
+         what is left out is listed under not covered",
+        "A2 purity: same inputs and choices give the same bits; checked by the second run",
+        "A3 independence: what may vary at a node depends on its inputs only; holds by \
+         construction, plans and permutations are fixed before a node runs",
+        "A4 structure: which nodes exist follows from values already computed; holds by \
+         construction, ranks branch on their data position only",
+        "A5 bits: equality is of bytes; NaNs made by arithmetic are canonical",
+    ]
+    .map(str::to_string)
+    .to_vec()
+}
+
+fn not_covered(session: &Session) -> Vec<String> {
+    let mut list = vec![
+        "other inputs, where a point is proved by L1 to L4 only".to_string(),
+        "other drivers, GPUs and compilers than the engine named here".to_string(),
+        "the insides of closed kernels: cuBLAS, cuDNN, FlashAttention and their autotuning"
+            .to_string(),
+        "the real order of sums inside network switches (NVLS, SHARP)".to_string(),
+        "rings and trees that NCCL's own search finds: orders inside a node are the topology \
+         file's"
+            .to_string(),
+        "hardware corruption, and whether the training is correct".to_string(),
+    ];
+    if !session.environment.not_modelled.is_empty() {
+        let names = session.environment.not_modelled.join(", ");
+        list.push(format!("what these variables change: {names}"));
+    }
+    list
+}
+
+fn not_said(grade: Grade, across: bool) -> String {
+    let allocation = match across {
+        true => "the allocations listed",
+        false => "one allocation",
+    };
+    match grade {
+        Grade::Proved | Grade::ProvedOnThisInput | Grade::Bounded => format!(
+            "This holds for the scenario's model of the job on {allocation}; it does not say that \
+             your job's own kernels, library builds or other allocations keep their bits."
+        ),
+        _ => format!(
+            "This was found in the scenario's model of the job on {allocation}; it does not say \
+             that your job meets it on every run, nor that it is the only cause there."
+        ),
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,103 @@
+//! A finding as reports show it.
+
+use crate::prove::outcome::{Addend, Bits, FirstDivergence, Witness};
+use crate::prove::session::Session;
+use crate::prove::sweep::{Finding, Variable};
+use crate::scenario::ChoiceVariable;
+use crate::world::Family;
+
+/// The witness of a finding: one element, two orders, both sums.
+pub fn of(session: &Session, finding: &Finding) -> Witness {
+    let addend = |found: &crate::prove::sweep::FoundAddend| Addend {
+        source: found.name.clone(),
+        value: Bits::of(found.value),
+    };
+    Witness {
+        site: (*finding.site).clone(),
+        node: finding.node,
+        group: finding.group.clone(),
+        ranks: finding.ranks.to_vec(),
+        element: finding.element,
+        plan_a: finding.expression_a.clone(),
+        plan_b: finding.expression_b.clone(),
+        addends: finding.addends.iter().map(addend).collect(),
+        sum_a: Bits::of(finding.result_a),
+        sum_b: Bits::of(finding.result_b),
+        differing_elements: finding.differing_elements,
+        total_elements: finding.elements,
+        max_ulp: finding.ulp_max,
+        counterfactual: matches!(finding.variable, Variable::Placement { .. }),
+        causes: causes(session, finding),
+    }
+}
+
+/// The files that the selector maps to the two plans.
+fn causes(session: &Session, finding: &Finding) -> Vec<String> {
+    let Variable::Placement { value } = finding.variable else {
+        return Vec::new();
+    };
+    let files = &session.scenario.allocations;
+    [0, value as usize]
+        .iter()
+        .map(|place| files[*place].source.name.to_string())
+        .collect()
+}
+
+pub fn first_divergence(session: &Session, finding: &Finding) -> FirstDivergence {
+    let (value_a, value_b) = values(session, finding);
+    FirstDivergence {
+        site: (*finding.site).clone(),
+        node: Some(finding.node),
+        family: Some(finding.family),
+        group: finding.group.clone(),
+        ranks: finding.ranks.to_vec(),
+        // The sweep feeds every node its reference inputs, so what it names is an origin.
+        is_origin: true,
+        variable: variable(session, finding),
+        value_a,
+        value_b,
+        nodes_equal_before: finding.nodes_before,
+    }
+}
+
+/// Both values of the variable, as a user would name them.
+fn values(session: &Session, finding: &Finding) -> (String, String) {
+    match &finding.variable {
+        Variable::Placement { value } => {
+            let name = |place: usize| session.allocations[place].name.clone();
+            (name(0), name(*value as usize))
+        }
+        Variable::Arrival {
+            swap: Some(place), ..
+        } => (
+            "writers land in ascending order".to_string(),
+            format!("writers {place} and {} change places", place + 1),
+        ),
+        Variable::Arrival { permutation, .. } => {
+            let shown: Vec<String> = permutation.iter().take(16).map(u32::to_string).collect();
+            let more = if permutation.len() > 16 { ", ..." } else { "" };
+            let order = format!("writers land as {}{more}", shown.join(", "));
+            ("writers land in ascending order".to_string(), order)
+        }
+    }
+}
+
+/// The choice variable that the finding varies.
+pub fn variable(session: &Session, finding: &Finding) -> ChoiceVariable {
+    let variables = session.scenario.choice_variables();
+    variables[variable_place(session, finding) as usize].clone()
+}
+
+/// Its place in `Scenario::choice_variables`.
+pub fn variable_place(session: &Session, finding: &Finding) -> u8 {
+    let name = match (&finding.variable, finding.family) {
+        (Variable::Placement { .. }, _) => "placement",
+        (_, Family::EmbeddingGrad) => "embedding_backward",
+        (_, Family::NormWeightGrad) => "norm_weight_grad",
+        (_, Family::WgradSplitK) => "wgrad_split_k",
+        _ => "microbatch_accumulation",
+    };
+    let variables = session.scenario.choice_variables();
+    let place = variables.iter().position(|variable| variable.name == name);
+    place.expect("a sensitive point reads a free variable") as u8
+}

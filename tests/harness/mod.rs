@@ -1,0 +1,228 @@
+//! Runs the training program on a small world, for tests.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+pub mod reference;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use bitproof::engine::cpu::CpuEngine;
+use bitproof::kernel::Registry;
+use bitproof::model::{ModelShape, Orders, stage_parameters};
+use bitproof::numerics::Dtype;
+use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
+use bitproof::train::{Corpus, FlatLayout, Initial, Layout, TrainOptions, Trainer};
+use bitproof::world::{
+    CollectiveShape, Communicator, PlanSource, Rank, RankError, RunOptions, RunRecord, Unobserved,
+    World, order::combine_of,
+};
+
+/// Every reduction a chain in group order, each partial sum in the buffer's type.
+pub struct ChainPlans(pub Arc<[Communicator]>);
+
+impl PlanSource for ChainPlans {
+    fn plans(&self, shape: CollectiveShape) -> Result<Arc<[Arc<Plan>]>, String> {
+        let n = self.0[shape.group.0 as usize].ranks.len() as u32;
+        let arithmetic = match combine_of(shape.kind).ok_or("no reduction")? {
+            Combine::Sum => Arithmetic::sum(shape.dtype, shape.dtype, shape.dtype),
+            Combine::Max => Arithmetic::max(shape.dtype),
+        };
+        let tree = Tree::Chain {
+            ring: (0..n).collect(),
+            start: 0,
+        };
+        let pieces = vec![Piece {
+            range: 0..shape.elements,
+            tree,
+        }];
+        let plan = Plan {
+            addend_count: n,
+            element_count: shape.elements,
+            arithmetic,
+            pieces,
+        };
+        Ok(Arc::from(vec![Arc::new(plan)]))
+    }
+}
+
+/// A model that trains in no time: 2 layers, a head for each of up to 4 tensor-parallel ranks.
+pub fn small_options() -> TrainOptions {
+    TrainOptions {
+        model: ModelShape {
+            num_layers: 2,
+            hidden_size: 16,
+            ffn_hidden_size: 32,
+            num_attention_heads: 4,
+            padded_vocab_size: 32,
+            seq_length: 8,
+            micro_batch_size: 2,
+            norm_epsilon: 1e-5,
+            rotary_base: 10_000.0,
+            hidden_dropout: 0.0,
+            params_dtype: Dtype::F32,
+            tensor_model_parallel_size: 1,
+            pipeline_model_parallel_size: 1,
+            sequence_parallel: false,
+            wgrad_splits: 3,
+            orders: Orders::ORDERED,
+        },
+        layout: Layout {
+            tensor_model_parallel_size: 1,
+            pipeline_model_parallel_size: 1,
+            data_parallel_size: 1,
+            use_tp_pp_dp_mapping: false,
+        },
+        global_batch_size: 8,
+        use_distributed_optimizer: false,
+        grad_reduce_in_bf16: false,
+        ddp_reduce_scatter_with_fp32_accumulation: false,
+        ddp_bucket_size: None,
+        lr: 1e-3,
+        lr_warmup_iters: 0,
+        adam_beta1: 0.9,
+        adam_beta2: 0.95,
+        adam_eps: 1e-8,
+        weight_decay: 0.1,
+        clip_grad: 1.0,
+        seed: 1234,
+    }
+}
+
+/// The same with other sizes of the layout.
+pub fn with_layout(mut options: TrainOptions, tp: u32, pp: u32, dp: u32) -> TrainOptions {
+    options.model.tensor_model_parallel_size = tp;
+    options.model.pipeline_model_parallel_size = pp;
+    options.layout.tensor_model_parallel_size = tp;
+    options.layout.pipeline_model_parallel_size = pp;
+    options.layout.data_parallel_size = dp;
+    options
+}
+
+/// Samples of a small vocabulary, without structure.
+pub fn small_corpus(options: &TrainOptions) -> Corpus {
+    let mut state = 12_345u32;
+    let mut token = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % options.model.padded_vocab_size
+    };
+    let length = options.model.seq_length as usize + 1;
+    let samples = (0..24).map(|_| (0..length).map(|_| token()).collect());
+    Corpus::Samples(samples.collect::<Vec<Vec<u32>>>().into())
+}
+
+/// A world for `options`, with the real kernels.
+pub fn world(options: &TrainOptions) -> World {
+    let communicators: Arc<[Communicator]> = options.layout.communicators().into();
+    World {
+        ranks: options.layout.world_size(),
+        communicators: communicators.clone(),
+        registry: Arc::new(Registry::new().expect("the kernels load")),
+        plans: Arc::new(ChainPlans(communicators)),
+    }
+}
+
+/// Words that `inspect` read on each rank.
+pub type Seen = BTreeMap<u32, Vec<u32>>;
+
+/// Trains `steps` steps; after each one `inspect` may read the rank's memory.
+pub fn train(
+    options: &TrainOptions,
+    corpus: &Corpus,
+    initial: &Initial,
+    steps: u32,
+    inspect: impl Fn(&mut Rank, &Trainer, u32) -> Result<Vec<u32>, RankError> + Sync,
+) -> (RunRecord, BTreeMap<u32, Seen>) {
+    options.check().expect("options fit");
+    corpus
+        .check(options.model.seq_length, options.model.padded_vocab_size)
+        .expect("data fits");
+    let seen: Mutex<BTreeMap<u32, Seen>> = Mutex::new(BTreeMap::new());
+    let program = |rank: &mut Rank| {
+        let groups = options.layout.groups_of(rank.id);
+        let mut trainer = Trainer::new(rank, options, groups, corpus.clone(), initial, None)?;
+        rank.end_setup()?;
+        for step in 0..steps {
+            trainer.step(rank, step)?;
+            let words = inspect(rank, &trainer, step)?;
+            seen.lock()
+                .unwrap()
+                .entry(step)
+                .or_default()
+                .insert(rank.id, words);
+        }
+        Ok(())
+    };
+    let mut engine = CpuEngine::new(1).expect("the engine starts");
+    // Every access of the first two steps is checked for order, and for unwritten words.
+    let run = RunOptions {
+        hazard_steps_max: 2,
+        ..RunOptions::default()
+    };
+    let record = world(options).run(&mut engine, &run, &program, &mut Unobserved);
+    let record = record.unwrap_or_else(|error| panic!("{error}"));
+    assert!(record.hazards.is_empty(), "{:#?}", record.hazards);
+    (record, seen.into_inner().unwrap())
+}
+
+/// Reads the reduced gradients: `inspect` for `whole_gradients`.
+pub fn read_gradients(rank: &mut Rank, trainer: &Trainer, _: u32) -> Result<Vec<u32>, RankError> {
+    rank.read("gradients", trainer.gradients.reduced)
+}
+
+/// Puts the gradients that ranks hold together into whole tensors, each element from the last rank
+/// that has it.
+pub fn whole_gradients(options: &TrainOptions, seen: &Seen) -> BTreeMap<String, Vec<f32>> {
+    let layout = &options.layout;
+    let tp = layout.tensor_model_parallel_size;
+    let sharded = options.use_distributed_optimizer && layout.data_parallel_size > 1;
+    let mut whole: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+    for (rank, words) in seen {
+        let place = layout.coordinates(*rank);
+        let parameters = stage_parameters(&options.model, place.stage);
+        let dp = layout.data_parallel_size;
+        let flat = FlatLayout::new(&parameters, options.ddp_bucket_size, dp);
+        let owned: Vec<u32> = if sharded {
+            flat.shard(place.data).into_iter().flatten().collect()
+        } else {
+            (0..flat.len()).collect()
+        };
+        assert_eq!(owned.len(), words.len());
+        let at: BTreeMap<u32, u32> = owned.into_iter().zip(words.iter().copied()).collect();
+        for (parameter, offset) in parameters.iter().zip(&flat.offsets) {
+            let copies = match parameter.partition {
+                bitproof::model::Partition::Replicated => 1,
+                _ => tp,
+            };
+            let length = (parameter.len() * copies) as usize;
+            let tensor = whole
+                .entry(parameter.name.clone())
+                .or_insert_with(|| vec![f32::NAN; length]);
+            for local in 0..parameter.len() {
+                if let Some(word) = at.get(&(offset + local)) {
+                    let global = parameter.global_index(local, place.tensor, tp);
+                    tensor[global as usize] = f32::from_bits(*word);
+                }
+            }
+        }
+    }
+    whole
+}
+
+/// Greatest difference over greatest magnitude, and the same of 2-norms.
+pub fn distance(have: &[f32], want: &[f64]) -> (f64, f64) {
+    assert_eq!(have.len(), want.len());
+    assert!(
+        have.iter().all(|x| x.is_finite()),
+        "every element was computed"
+    );
+    let difference = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs();
+    let (mut greatest, mut top, mut squares, mut norm) = (0f64, 0f64, 0f64, 0f64);
+    for (a, b) in have.iter().zip(want) {
+        let d = difference((a, b));
+        greatest = greatest.max(d);
+        top = top.max(b.abs());
+        squares += d * d;
+        norm += b * b;
+    }
+    (greatest / top, (squares / norm).sqrt())
+}

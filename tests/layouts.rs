@@ -1,0 +1,215 @@
+//! The same whole model under every parallel layout: losses, gradient norms and gradients stay
+//! within a stated bound of one rank's.
+
+mod harness;
+
+use bitproof::numerics::Dtype;
+use bitproof::train::{Corpus, Initial, TrainOptions};
+use harness::{
+    distance, read_gradients, small_corpus, small_options, train, whole_gradients, with_layout,
+};
+
+/// Gradients of f32 layouts: greatest difference over greatest magnitude, tensor by tensor. Sums of
+/// up to 128 tokens and 24 products are split in other places: a few units of 2^-24 each.
+const BOUND: f64 = 4e-6;
+/// Losses and norms over three steps; AdamW lets near-zero gradients count in full.
+const LOSS_BOUND: f64 = 2e-5;
+const STEPS: u32 = 3;
+
+/// Trains both and says what differs by more than the bounds.
+fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
+    let corpus = small_corpus(serial);
+    let initial = Initial::Seeded(serial.seed);
+    let (expected, seen) = train(serial, &corpus, &initial, STEPS, read_gradients);
+    let whole = whole_gradients(serial, &seen[&0]);
+    let (record, seen) = train(layout, &corpus, &initial, STEPS, read_gradients);
+    let mut faults = Vec::new();
+    for (key, want) in &expected.metrics {
+        let have = record.metrics[key];
+        if f64::from(have / want - 1.0).abs() > LOSS_BOUND {
+            faults.push(format!("{key:?}: {have} for {want}"));
+        }
+    }
+    for (name, have) in whole_gradients(layout, &seen[&0]) {
+        let want: Vec<f64> = whole[&name].iter().map(|v| f64::from(*v)).collect();
+        let (greatest, _) = distance(&have, &want);
+        if greatest > BOUND {
+            faults.push(format!("{name}: {greatest:.2e}"));
+        }
+    }
+    faults.extend(record.drifts.iter().map(|drift| format!("{drift:?}")));
+    assert!(record.replicas_compared > 0 || layout.layout.world_size() == 1);
+    faults
+}
+
+fn check(layout: TrainOptions) {
+    let faults = compare(&small_options(), &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn sequence_parallel(mut options: TrainOptions) -> TrainOptions {
+    options.model.sequence_parallel = true;
+    options
+}
+
+fn distributed(mut options: TrainOptions, bucket_size: Option<u32>) -> TrainOptions {
+    options.use_distributed_optimizer = true;
+    options.ddp_bucket_size = bucket_size;
+    options
+}
+
+#[test]
+fn tensor_parallel() {
+    check(with_layout(small_options(), 2, 1, 1));
+    check(with_layout(small_options(), 4, 1, 1));
+}
+
+#[test]
+fn tensor_and_sequence_parallel() {
+    check(sequence_parallel(with_layout(small_options(), 2, 1, 1)));
+    check(sequence_parallel(with_layout(small_options(), 4, 1, 1)));
+}
+
+#[test]
+fn pipeline_parallel() {
+    check(with_layout(small_options(), 1, 2, 1));
+}
+
+#[test]
+fn data_parallel() {
+    check(with_layout(small_options(), 1, 1, 2));
+    check(with_layout(small_options(), 1, 1, 4));
+}
+
+#[test]
+fn data_parallel_with_small_buckets() {
+    let mut options = with_layout(small_options(), 1, 1, 2);
+    options.ddp_bucket_size = Some(600);
+    check(options);
+}
+
+#[test]
+fn distributed_optimizer() {
+    check(distributed(with_layout(small_options(), 1, 1, 4), None));
+    check(distributed(
+        with_layout(small_options(), 1, 1, 2),
+        Some(1000),
+    ));
+}
+
+#[test]
+fn distributed_optimizer_with_fp32_accumulation() {
+    let mut options = distributed(with_layout(small_options(), 1, 1, 4), Some(1000));
+    options.ddp_reduce_scatter_with_fp32_accumulation = true;
+    check(options);
+}
+
+/// Gradients rounded to bf16 before they are summed, in bf16 or, after an all-to-all, in fp32.
+#[test]
+fn gradients_reduced_in_bf16() {
+    let serial = small_options();
+    let corpus = small_corpus(&serial);
+    let initial = Initial::Seeded(serial.seed);
+    let (_, seen) = train(&serial, &corpus, &initial, 1, read_gradients);
+    let whole = whole_gradients(&serial, &seen[&0]);
+    let mut errors = Vec::new();
+    for by_hand in [false, true] {
+        let mut options = distributed(with_layout(serial.clone(), 1, 1, 4), Some(1000));
+        options.grad_reduce_in_bf16 = true;
+        options.ddp_reduce_scatter_with_fp32_accumulation = by_hand;
+        let (_, seen) = train(&options, &corpus, &initial, 1, read_gradients);
+        let mut sum = 0.0;
+        for (name, have) in whole_gradients(&options, &seen[&0]) {
+            let want: Vec<f64> = whole[&name].iter().map(|v| f64::from(*v)).collect();
+            assert!(
+                have.iter().all(|value| Dtype::Bf16.round(*value) == *value),
+                "{name}"
+            );
+            let (_, norm) = distance(&have, &want);
+            // Half a unit of 2^-8 for each rounding, of sums that cancel somewhat.
+            assert!(norm < 4.0 / 256.0, "{name}: {norm:.1e}");
+            sum += norm;
+        }
+        errors.push(sum);
+    }
+    assert!(
+        errors[1] < errors[0],
+        "one rounding is closer than one at each hop: {errors:?}"
+    );
+}
+
+#[test]
+fn everything_together() {
+    check(sequence_parallel(distributed(
+        with_layout(small_options(), 2, 2, 2),
+        Some(1000),
+    )));
+}
+
+#[test]
+fn everything_together_stages_first() {
+    let mut options = sequence_parallel(distributed(with_layout(small_options(), 2, 2, 2), None));
+    options.layout.use_tp_pp_dp_mapping = true;
+    check(options);
+}
+
+/// Negative controls: a run that is not the same training is seen.
+#[test]
+fn another_seed_or_split_of_the_loss_is_seen() {
+    let mut other = with_layout(small_options(), 1, 1, 2);
+    other.global_batch_size = 4;
+    assert!(!compare(&small_options(), &other).is_empty());
+    let mut other = small_options();
+    other.adam_beta1 = 0.89;
+    other.weight_decay = 0.0;
+    other.lr *= 1.01;
+    assert!(!compare(&small_options(), &other).is_empty());
+}
+
+/// bf16 parameters, activations and tensor-parallel sums, fp32 gradients: the loss still agrees to
+/// bf16's precision, and copies to the bit.
+#[test]
+fn bf16_layouts_agree_to_bf16_precision() {
+    let corpus = small_corpus(&small_options());
+    let initial = Initial::Seeded(1);
+    let mut last = Vec::new();
+    for (tp, pp, dp) in [(1, 1, 1), (2, 2, 2)] {
+        let mut options =
+            sequence_parallel(distributed(with_layout(small_options(), tp, pp, dp), None));
+        options.model.params_dtype = Dtype::Bf16;
+        let (record, _) = train(&options, &corpus, &initial, STEPS, read_gradients);
+        assert_eq!(record.drifts, []);
+        last.push(record.metrics[&(STEPS - 1, "lm loss".to_string())]);
+    }
+    let (serial, layout) = (last[0], last[1]);
+    assert!((serial / layout - 1.0).abs() < 5e-3, "{serial} {layout}");
+    assert_ne!(
+        serial.to_bits(),
+        layout.to_bits(),
+        "bf16 sums were rounded elsewhere"
+    );
+}
+
+/// Learns the built-in text, in bf16 with dropout, sharded every way.
+#[test]
+fn loss_falls_on_the_built_in_text() {
+    let mut options = sequence_parallel(distributed(with_layout(small_options(), 2, 2, 2), None));
+    options.model.params_dtype = Dtype::Bf16;
+    options.model.padded_vocab_size = 256;
+    options.model.hidden_size = 32;
+    options.model.seq_length = 16;
+    options.model.hidden_dropout = 0.05;
+    options.lr = 0.01;
+    options.lr_warmup_iters = 3;
+    let initial = Initial::Seeded(options.seed);
+    let none = |_: &mut _, _: &_, _| Ok(Vec::new());
+    let (record, _) = train(&options, &Corpus::built_in(), &initial, 24, none);
+    let loss = |step: u32| record.metrics[&(step, "lm loss".to_string())];
+    assert!(
+        (5.0..7.5).contains(&loss(0)),
+        "near ln 256 at first: {}",
+        loss(0)
+    );
+    let late = (loss(21) + loss(22) + loss(23)) / 3.0;
+    assert!(late < 3.6, "{} fell to {late} only", loss(0));
+}

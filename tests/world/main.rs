@@ -1,0 +1,14 @@
+//! The virtual cluster as a whole: what it computes, what it reports, and that nothing hangs.
+
+mod cluster;
+mod collectives;
+mod failures;
+mod faults;
+mod folds;
+mod footprints;
+mod hazards;
+mod invariance;
+mod kernels;
+mod live_in;
+mod reference;
+mod streams;
