@@ -164,8 +164,17 @@ fn a_fault_without_a_place_is_not_planted() {
     };
     let fault = FoldFault::FlipLastBit { element: 0 };
     let (rank, nth) = (2, 3);
+    let nowhere = |fault| PlantedFault::Fold { at: TARGET, fault };
     let faults = [
         PlantedFault::Fold { at, fault },
+        nowhere(FoldFault::Order([0, 1].into())),
+        nowhere(FoldFault::DuplicateAddend { lost: 1, twice: 1 }),
+        nowhere(FoldFault::DuplicateAddend { lost: 3, twice: 1 }),
+        nowhere(FoldFault::NarrowPartial(Dtype::F32)),
+        nowhere(FoldFault::FlipLastBit { element: 40 }),
+        nowhere(FoldFault::SwapElements { element: 39 }),
+        nowhere(FoldFault::StaleDestination { destination: 3 }),
+        nowhere(FoldFault::DriftingDestination { destination: 3 }),
         PlantedFault::DropWait { rank, step, nth },
         PlantedFault::SkipLaunch { rank, step, nth },
     ];

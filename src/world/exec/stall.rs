@@ -32,7 +32,11 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
             }
         }
     }
-    let (group, calls) = waiting.into_iter().next()?;
+    let (group, calls) = waiting
+        .iter()
+        .find(|(group, calls)| is_root_cause(coordinator, **group, calls, &waiting))
+        .or(waiting.first_key_value())?;
+    let (group, calls) = (*group, calls.as_slice());
     let communicator = &coordinator.world.communicators[group as usize];
     let here: Vec<u32> = calls.iter().map(|(rank, _)| *rank).collect();
     let absent: Vec<u32> = communicator
@@ -60,6 +64,21 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     Some(WorldError::CollectiveMismatch {
         group: communicator.name.clone(),
         detail,
+    })
+}
+
+/// Whether some absent member waits in no collective itself: others may only wait for this one.
+fn is_root_cause(
+    coordinator: &Coordinator<'_>,
+    group: u32,
+    calls: &[(u32, &Issued)],
+    waiting: &BTreeMap<u32, Vec<(u32, &Issued)>>,
+) -> bool {
+    let members = &coordinator.world.communicators[group as usize].ranks;
+    let waits =
+        |calls: &[(u32, &Issued)], member: u32| calls.iter().any(|(rank, _)| *rank == member);
+    members.iter().any(|member| {
+        !waits(calls, *member) && !waiting.values().any(|calls| waits(calls, *member))
     })
 }
 

@@ -44,6 +44,38 @@ impl FoldFault {
         }
     }
 
+    /// Whether there is anything in `node` that the fault could strike.
+    pub(crate) fn applies(&self, node: &FoldNode) -> bool {
+        let FoldJob::Slots(job) = &node.job else {
+            return match (self, &node.job) {
+                (FoldFault::Order(order), FoldJob::Segments(job)) => {
+                    order.len() as u32 == job.rows.words / job.width
+                }
+                _ => false,
+            };
+        };
+        let addends = job.addends.len();
+        let elements = job.plan.element_count;
+        match self {
+            FoldFault::Order(order) => order.len() == addends,
+            FoldFault::DuplicateAddend { lost, twice } => {
+                lost != twice && (*lost.max(twice) as usize) < addends
+            }
+            FoldFault::NarrowPartial(dtype) => *dtype != job.plan.arithmetic.partial,
+            FoldFault::FlipLastBit { element } => *element < elements,
+            FoldFault::SwapElements { element } => job
+                .outs
+                .iter()
+                .any(|(range, _)| range.contains(element) && range.contains(&(element + 1))),
+            FoldFault::StaleDestination { destination }
+            | FoldFault::DriftingDestination { destination } => {
+                let out = job.outs.get(*destination as usize);
+                out.is_some_and(|(range, _)| !range.is_empty())
+            }
+            FoldFault::SkipLastElement => elements > 0,
+        }
+    }
+
     /// Changes how `node` runs. What cannot be done before the run is left to `after`.
     pub(crate) fn before(&self, node: &mut FoldNode, order: &mut FoldOrder) {
         match (self, &mut node.job) {

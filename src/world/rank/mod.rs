@@ -653,7 +653,7 @@ impl Rank {
 
     /// The first misuse is kept; the rank stops when it next parks.
     fn fail(&mut self, message: String) {
-        let message = format!("{} {}: {message}", self.module, self.step);
+        let message = format!("step {}, {}: {message}", self.step, self.module);
         self.failure.get_or_insert(message);
     }
 
@@ -697,7 +697,8 @@ impl Rank {
     }
 
     fn park(&mut self, park: Park) -> Result<Reply, RankError> {
-        if let Some(message) = self.failure.take() {
+        // Kept: a program that goes on regardless fails at every park, and at its end.
+        if let Some(message) = self.failure.clone() {
             return Err(RankError::Program(message));
         }
         let parked = Parked {
