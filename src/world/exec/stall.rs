@@ -32,10 +32,13 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
             }
         }
     }
-    let (group, calls) = waiting
-        .iter()
-        .find(|(group, calls)| is_root_cause(coordinator, **group, calls, &waiting))
-        .or(waiting.first_key_value())?;
+    // Others may only wait for those who wait here: first comes a communicator that somebody
+    // never joins, then the one that has been waited in for longest.
+    let urgency = |(group, calls): &(&u32, &Vec<(u32, &Issued)>)| {
+        let since = calls.iter().map(|(_, issued)| issued.ordinal).min();
+        (!is_abandoned(coordinator, **group, calls), since, **group)
+    };
+    let (group, calls) = waiting.iter().min_by_key(urgency)?;
     let (group, calls) = (*group, calls.as_slice());
     let communicator = &coordinator.world.communicators[group as usize];
     let here: Vec<u32> = calls.iter().map(|(rank, _)| *rank).collect();
@@ -67,18 +70,12 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     })
 }
 
-/// Whether some absent member waits in no collective itself: others may only wait for this one.
-fn is_root_cause(
-    coordinator: &Coordinator<'_>,
-    group: u32,
-    calls: &[(u32, &Issued)],
-    waiting: &BTreeMap<u32, Vec<(u32, &Issued)>>,
-) -> bool {
+/// Whether some absent member has nothing left to run.
+fn is_abandoned(coordinator: &Coordinator<'_>, group: u32, calls: &[(u32, &Issued)]) -> bool {
     let members = &coordinator.world.communicators[group as usize].ranks;
-    let waits =
-        |calls: &[(u32, &Issued)], member: u32| calls.iter().any(|(rank, _)| *rank == member);
     members.iter().any(|member| {
-        !waits(calls, *member) && !waiting.values().any(|calls| waits(calls, *member))
+        let waits = calls.iter().any(|(rank, _)| rank == member);
+        !waits && coordinator.ranks[*member as usize].idle()
     })
 }
 

@@ -25,7 +25,8 @@ pub enum FoldFault {
     DriftingDestination { destination: u32 },
     /// The last element is not written: off by one.
     SkipLastElement,
-    /// Two neighbouring elements of the result change places: a wrong offset.
+    /// An element of the result changes places with the next, or with the one before where it is
+    /// the last of its destination: a wrong offset.
     SwapElements { element: u64 },
 }
 
@@ -66,7 +67,7 @@ impl FoldFault {
             FoldFault::SwapElements { element } => job
                 .outs
                 .iter()
-                .any(|(range, _)| range.contains(element) && range.contains(&(element + 1))),
+                .any(|(range, _)| range.contains(element) && range.end - range.start > 1),
             FoldFault::StaleDestination { destination }
             | FoldFault::DriftingDestination { destination } => {
                 let out = job.outs.get(*destination as usize);
@@ -132,6 +133,7 @@ impl FoldFault {
             let at = (element - range.start) as usize;
             match self {
                 FoldFault::SwapElements { .. } if at + 1 < words.len() => words.swap(at, at + 1),
+                FoldFault::SwapElements { .. } if at > 0 => words.swap(at - 1, at),
                 FoldFault::SwapElements { .. } => {}
                 _ => words[at] ^= 1 << lowest_bit(job.plan.arithmetic.out),
             }

@@ -739,7 +739,7 @@ fn segments_problem(
     out: Tensor,
 ) -> Option<String> {
     let pointers = &segments.pointers;
-    if width == 0 || width % 4 != 0 || addends.len % width != 0 {
+    if width == 0 || !width.is_multiple_of(4) || !addends.len.is_multiple_of(width) {
         return Some(format!("rows of {width} words in {}", addends.len));
     }
     if pointers.is_empty() || (pointers.len() - 1) * width as usize != out.len as usize {
