@@ -29,7 +29,8 @@ pub(super) fn outcome(
 ) -> Outcome {
     let scenario = &session.scenario;
     let (reach, finding) = findings.sweep.first.iter().next().unzip();
-    let witness = finding.map(|finding| witness::of(session, finding));
+    let alone = reach.and_then(|reach| findings.effect.as_ref()?.alone.get(reach));
+    let witness = finding.map(|finding| witness::of(session, finding, alone));
     let visible_effect =
         reach.and_then(|reach| findings.effect.as_ref()?.visible.get(reach).cloned());
     let losses = findings.reference.metrics.iter();
@@ -270,8 +271,16 @@ fn xr_result(findings: &Findings) -> OracleResult {
 
 fn vacuity(sweep: &Sweep) -> Vec<VacuityFinding> {
     // A family that parts at one point is not silent: its quiet points need no retest.
-    let parts = |of: Family| sweep.tallies.keys().any(|key| key.family == of && key.rung.is_none());
-    let silent = sweep.silent.iter().filter(|((family, _), _)| !parts(*family));
+    let parts = |of: Family| {
+        sweep
+            .tallies
+            .keys()
+            .any(|key| key.family == of && key.rung.is_none())
+    };
+    let silent = sweep
+        .silent
+        .iter()
+        .filter(|((family, _), _)| !parts(*family));
     let found = silent.map(|((family, _), point)| {
         let reason = match point.here <= 2 {
             true => VacuityReason::TooFewAddends,

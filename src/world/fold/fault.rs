@@ -132,14 +132,26 @@ impl FoldFault {
             let mut words = engine.read(*span)?;
             let at = (element - range.start) as usize;
             match self {
-                FoldFault::SwapElements { .. } if at + 1 < words.len() => words.swap(at, at + 1),
-                FoldFault::SwapElements { .. } if at > 0 => words.swap(at - 1, at),
-                FoldFault::SwapElements { .. } => {}
+                FoldFault::SwapElements { .. } => swap_unequal(&mut words, at),
                 _ => words[at] ^= 1 << lowest_bit(job.plan.arithmetic.out),
             }
             engine.write(*span, &words)?;
         }
         Ok(())
+    }
+}
+
+/// Swaps two unequal neighbours, the first from `from` on or, failing that, the first of all:
+/// swapping equal ones is no fault.
+fn swap_unequal(words: &mut [u32], from: usize) {
+    let unequal = |start: usize| {
+        let mut pairs = words.windows(2).skip(start);
+        pairs
+            .position(|pair| pair[0] != pair[1])
+            .map(|place| start + place)
+    };
+    if let Some(place) = unequal(from).or_else(|| unequal(0)) {
+        words.swap(place, place + 1);
     }
 }
 
