@@ -1,4 +1,4 @@
-//! Ranks' memory: one arena a rank, canaries at both ends, and which bytes a later step still reads.
+//! Ranks' memory: one arena a rank, canaries at both ends, and which bytes a later step reads.
 
 mod accesses;
 mod clock;
