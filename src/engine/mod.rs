@@ -2,6 +2,9 @@
 //! instances, never ranks.
 
 pub mod cpu;
+mod launch;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;
 
 use crate::kernel::Kernel;
 use crate::numerics::Digest;
@@ -77,6 +80,8 @@ pub enum EngineError {
         offset_words: u32,
         words: u32,
     },
+    #[error("the device failed: {reason}")]
+    Device { reason: String },
     #[error("arena of {words} words cannot be had: {reason}")]
     OutOfMemory { words: u64, reason: String },
 }

@@ -11,6 +11,8 @@
 mod canonical;
 mod error;
 mod link;
+#[cfg(feature = "wgpu")]
+mod lower;
 mod rebuild;
 mod registry;
 mod shaders;
@@ -20,6 +22,8 @@ mod support;
 mod tests;
 
 pub use error::{KernelError, Location};
+#[cfg(feature = "wgpu")]
+pub use lower::{HEADER_WORDS, Lowered, lower};
 pub use registry::Registry;
 
 /// A linked, validated kernel, ready for an engine.

@@ -80,7 +80,8 @@ fn map_operands(
         | Expression::FunctionArgument(_)
         | Expression::GlobalVariable(_)
         | Expression::LocalVariable(_)
-        | Expression::CallResult(_) => {}
+        | Expression::CallResult(_)
+        | Expression::AtomicResult { .. } => {}
         Expression::Compose { components, .. } => components.iter_mut().for_each(each),
         Expression::Access { base, index } => {
             each(base);
@@ -165,6 +166,16 @@ fn map_statement(statement: &mut Statement, moved: &Moved, arena: &Arena<Express
         Statement::Store { pointer, value } => {
             each(pointer);
             each(value);
+        }
+        Statement::Atomic {
+            pointer,
+            value,
+            result,
+            ..
+        } => {
+            each(pointer);
+            each(value);
+            result.iter_mut().for_each(each);
         }
         Statement::Call {
             arguments, result, ..

@@ -2,11 +2,11 @@
 //!
 //! Its bits depend on no machine, worker count or timing: every float operation is one IEEE 754
 //! operation in the order of the source, NaNs are made canonical by the shared pass, and a launch
-//! whose workgroups could see each other's writes through overlapping operands is run by one
-//! thread. (Two workgroups that write one word of one operand are the kernel's own race.)
+//! whose workgroups could see each other's writes, through an operand that is read and written or
+//! through operands that overlap, is run by one thread. (Two workgroups that write one word of an
+//! operand are the kernel's own race.)
 
 mod jit;
-mod launch;
 mod native;
 mod schedule;
 #[cfg(test)]
@@ -14,16 +14,13 @@ mod tests;
 
 use rayon::prelude::*;
 
+use super::launch::{self, Signature};
 use super::{ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span};
 use crate::kernel::Kernel;
 use crate::numerics::Digest;
 use jit::{Fault, OperandSlot, Work};
-use launch::Signature;
 use native::{Compiled, NativeCode};
-use schedule::Slice;
-
-/// Words of one arena at most: 16 GiB less a word.
-const MAX_ARENA_WORDS: u32 = u32::MAX;
+use schedule::{Cost, Slice};
 
 /// Runs kernels on the processor.
 pub struct CpuEngine {
@@ -43,16 +40,6 @@ struct Program {
     signature: Signature,
     compiled: Compiled,
 }
-
-/// The first word of an arena, handed to worker threads during one `run`.
-#[derive(Clone, Copy)]
-struct ArenaStart(*mut u32);
-
-// SAFETY: the pointers are only used inside `CpuEngine::run`, which borrows the engine and with it
-// the arenas; no reference to arena words lives meanwhile, and compiled code touches only spans
-// that were checked against the arena's length.
-unsafe impl Send for ArenaStart {}
-unsafe impl Sync for ArenaStart {}
 
 impl CpuEngine {
     /// An engine with `workers` threads (at least one). Results do not depend on the number.
@@ -125,18 +112,22 @@ impl CpuEngine {
 fn run_piece<'a>(
     programs: &'a [Program],
     launches: &[Launch],
-    arenas: &[ArenaStart],
+    arenas: &[usize],
     piece: &[Slice],
 ) -> Result<(), (usize, &'a Fault)> {
+    assert!(
+        arithmetic_is_strict(),
+        "this thread's float control register was changed"
+    );
     let mut slots: Vec<OperandSlot> = Vec::new();
     for slice in piece {
         let launch = &launches[slice.launch];
         let program = &programs[launch.program.0 as usize];
         slots.clear();
         for (span, operand) in launch.operands.iter().zip(&program.signature.operands) {
-            let start = arenas[span.arena.0 as usize].0;
+            let start = arenas[span.arena.0 as usize];
             slots.push(OperandSlot {
-                first: start.wrapping_add(span.offset_words as usize),
+                first: start + span.offset_words as usize * size_of::<u32>(),
                 extent: span.words / operand.element_words,
                 reserved: 0,
             });
@@ -146,14 +137,29 @@ fn run_piece<'a>(
             end: slice.end,
             grid: launch.grid,
         };
-        // SAFETY: `launch::check` has shown one operand for each binding, every span inside
-        // its arena and as many params as the kernel takes; see also `ArenaStart`.
+        // SAFETY: `launch::check` has shown one operand for each binding, every span inside its
+        // arena and as many params as the kernel takes. `run` holds the engine and with it the
+        // arenas mutably, has exposed the provenance of each, and no reference to their words
+        // lives until it returns; `Vec<u32>` aligns them to 4.
         let fault = unsafe { program.compiled.call(&slots, &launch.params, &work) };
         if let Some(fault) = fault {
             return Err((slice.launch, fault));
         }
     }
     Ok(())
+}
+
+/// Whether this thread rounds to nearest and keeps subnormals, as every thread begins: a library
+/// that sets the control register (MXCSR, FPCR) would change bits.
+fn arithmetic_is_strict() -> bool {
+    use std::hint::black_box;
+    let half_ulp = black_box(f32::EPSILON / 2.0);
+    let kept = black_box(f32::MIN_POSITIVE) * black_box(0.5) > 0.0
+        && black_box(f32::from_bits(1)) + black_box(0.0) > 0.0;
+    let to_nearest = black_box(1.0f32) + half_ulp == 1.0
+        && black_box(1.0f32) + 1.5 * half_ulp > 1.0
+        && black_box(-1.0f32) - half_ulp == -1.0;
+    kept && to_nearest
 }
 
 fn range(span: Span) -> std::ops::Range<usize> {
@@ -199,13 +205,7 @@ impl Engine for CpuEngine {
                 kernel: kernel.name.clone(),
                 reason,
             })?;
-        let signature = Signature {
-            name: kernel.name.clone(),
-            hash: kernel.hash,
-            operands: kernel.operands.clone(),
-            params_words: kernel.params_words,
-            workgroup: kernel.workgroup,
-        };
+        let signature = Signature::of(kernel);
         self.programs.push(Program {
             signature,
             compiled,
@@ -232,7 +232,7 @@ impl Engine for CpuEngine {
         arena
             .try_reserve_exact(more)
             .map_err(|error| EngineError::OutOfMemory {
-                words: u64::from(words.min(MAX_ARENA_WORDS)),
+                words: u64::from(words),
                 reason: error.to_string(),
             })?;
         arena.resize(arena.len() + more, poison);
@@ -266,15 +266,26 @@ impl Engine for CpuEngine {
             let words = |arena: u32| self.arenas.get(arena as usize).map(Vec::len);
             launch::check(&program.signature, launch, place, words)?;
         }
-        let arenas: Vec<ArenaStart> = self
+        let arenas: Vec<usize> = self
             .arenas
             .iter_mut()
-            .map(|arena| ArenaStart(arena.as_mut_ptr()))
+            .map(|arena| arena.as_mut_ptr().expose_provenance())
             .collect();
         let programs = &self.programs[..];
         let pieces = schedule::cut(launches, self.workers, |launch| {
-            let size = programs[launch.program.0 as usize].signature.workgroup;
-            size.iter().map(|&axis| u64::from(axis)).product()
+            let signature = &programs[launch.program.0 as usize].signature;
+            let in_place = signature
+                .operands
+                .iter()
+                .any(|operand| operand.reads && operand.writes);
+            Cost {
+                invocations: signature
+                    .workgroup
+                    .iter()
+                    .map(|&size| u64::from(size))
+                    .product(),
+                whole: in_place || launch::overlaps(launch),
+            }
         });
         let run = |piece: &Vec<Slice>| run_piece(programs, launches, &arenas, piece);
         // Pieces are in launch order, so the first error is that of the least launch, whichever

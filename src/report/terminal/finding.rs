@@ -3,12 +3,14 @@
 
 use super::{Page, style};
 use crate::prove::outcome::{
-    FirstDivergence, Hazard, Outcome, Remedy, VacuityFinding, VacuityReason, VisibleEffect, Witness,
+    FirstDivergence, Hazard, OracleResult, OracleVerdict, Outcome, Remedy, VacuityFinding,
+    VacuityReason, VisibleEffect, Witness,
 };
 use crate::report::junit::vacuity_line;
 use crate::report::names::{counted, grouped, ranks, slug};
 
 pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
+    failed_oracles(page, &outcome.oracles);
     if let Some(first) = &outcome.first_divergence {
         first_divergence(page, first);
     }
@@ -21,6 +23,32 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
     remedies(page, &outcome.remedies);
     hazards(page, &outcome.hazards);
     vacuity(page, &outcome.vacuity);
+}
+
+fn failed_oracles(page: &mut Page, results: &[OracleResult]) {
+    let is_failed = |result: &&OracleResult| result.verdict == OracleVerdict::Different;
+    for result in results.iter().filter(is_failed) {
+        page.heading(&format!("oracle {} failed", result.oracle.name()));
+        oracle_detail(page, 2, result);
+    }
+}
+
+/// What an oracle lacked or says, one indented line each.
+pub(super) fn oracle_detail(page: &mut Page, indent: usize, result: &OracleResult) {
+    if !result.components.is_empty() {
+        let names: Vec<&str> = result
+            .components
+            .iter()
+            .map(|component| component.name())
+            .collect();
+        page.sentence(
+            indent,
+            &format!("a resumed run lacks: {}", names.join(", ")),
+        );
+    }
+    if let Some(detail) = &result.detail {
+        page.sentence(indent, detail);
+    }
 }
 
 fn first_divergence(page: &mut Page, first: &FirstDivergence) {

@@ -133,3 +133,26 @@ fn lines_fit_the_page_and_styles_strip_away() {
         }
     }
 }
+
+#[test]
+fn a_failed_oracle_is_explained_first_and_ends_with_the_check_to_repeat() {
+    use crate::fault::Component;
+    use crate::prove::outcome::OracleVerdict;
+    let mut outcome = sample::proved();
+    outcome.within = Grade::Divergent;
+    outcome.oracles[1].verdict = OracleVerdict::Different;
+    outcome.oracles[1].components = vec![Component::Rng];
+    outcome.oracles[1].detail = Some("resumed after step 1: step 2 differs".into());
+    let report = Report::new(outcome, &Requirement::default(), None);
+    let report = report.repeated_by("bitproof check a.toml".into());
+    let text = style::plain(&report.to_human(Detail::Usual));
+    let failed = text.find("oracle RES failed\n  a resumed run lacks: rng\n  resumed after step 1");
+    assert!(
+        failed < text.find("choice points") && failed.is_some(),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("reproduce it with: bitproof check a.toml\n"),
+        "{text}"
+    );
+}

@@ -42,7 +42,8 @@ pub(super) enum Fault {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperandSlot {
-    pub first: *mut u32,
+    /// Address of the instance's first word.
+    pub first: usize,
     pub extent: u32,
     pub reserved: u32,
 }

@@ -1,7 +1,7 @@
-//! Checks of launches, before anything runs.
+//! Checks of launches, before anything runs: shared by the engines.
 
-use crate::engine::{EngineError, Launch};
-use crate::kernel::Operand;
+use super::{EngineError, Launch};
+use crate::kernel::{Kernel, Operand};
 
 /// What of a kernel its launches are checked against, and named by.
 pub(super) struct Signature {
@@ -10,6 +10,18 @@ pub(super) struct Signature {
     pub operands: Vec<Operand>,
     pub params_words: u32,
     pub workgroup: [u32; 3],
+}
+
+impl Signature {
+    pub fn of(kernel: &Kernel) -> Signature {
+        Signature {
+            name: kernel.name.clone(),
+            hash: kernel.hash,
+            operands: kernel.operands.clone(),
+            params_words: kernel.params_words,
+            workgroup: kernel.workgroup,
+        }
+    }
 }
 
 /// Refuses a launch whose operands, params or grid do not fit the kernel or the arenas.
