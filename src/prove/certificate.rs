@@ -29,7 +29,8 @@ pub(super) fn outcome(
 ) -> Outcome {
     let scenario = &session.scenario;
     let (reach, finding) = findings.sweep.first.iter().next().unzip();
-    let witness = finding.map(|finding| witness::of(session, finding));
+    let alone = reach.and_then(|reach| findings.effect.as_ref()?.alone.get(reach));
+    let witness = finding.map(|finding| witness::of(session, finding, alone));
     let visible_effect =
         reach.and_then(|reach| findings.effect.as_ref()?.visible.get(reach).cloned());
     let losses = findings.reference.metrics.iter();

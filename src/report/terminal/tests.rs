@@ -156,3 +156,38 @@ fn a_failed_oracle_is_explained_first_and_ends_with_the_check_to_repeat() {
         "{text}"
     );
 }
+
+#[test]
+fn a_fault_that_was_not_caught_is_told_beside_the_verdict() {
+    let mut outcome = sample::vacuous();
+    outcome.mutants.caught = 11;
+    outcome.mutants.missed = vec![crate::prove::outcome::PlantedMutant {
+        kind: "race".into(),
+        site: "step 1, loss, loss, all_reduce".into(),
+        reason: "no node was named".into(),
+    }];
+    let text = plain(outcome, Detail::Usual);
+    assert!(text.contains("did not catch\n  race at step 1, loss, loss, all_reduce: no node"));
+    assert!(text.contains("11 of 12 caught"));
+}
+
+#[test]
+fn points_of_several_ranks_share_a_line() {
+    use crate::numerics::ladder::Rung;
+    use crate::prove::outcome::InputPoint;
+    use crate::world::Family;
+    let point = |site: &str, addends| InputPoint {
+        site: site.into(),
+        family: Family::EmbeddingGrad,
+        rung: Rung::L1,
+        addends,
+        addends_at_full_size: 1_000,
+    };
+    let mut outcome = sample::proved();
+    outcome.input_points = vec![point("here", 4), point("here", 7), point("there", 5)];
+    outcome.input_point_count = 9;
+    let text = plain(outcome, Detail::Usual);
+    let lines = "  L1 here: 4-7 addends, 1,000 at full size (2 points)\n  \
+                 L1 there: 5 addends, 1,000 at full size (1 point)\n  and 6 more\n";
+    assert!(text.contains(lines), "{text}");
+}

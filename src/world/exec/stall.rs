@@ -10,7 +10,8 @@ use super::coordinator::Coordinator;
 /// How many ranks a message lists before it counts the rest.
 const RANKS_LISTED_MAX: usize = 16;
 
-/// The world is stuck: a collective that some member never joins is a mismatch, all else a deadlock.
+/// The world is stuck: a collective that some member never joins is a mismatch, all else is a
+/// deadlock.
 pub(super) fn report(coordinator: &Coordinator<'_>) -> WorldError {
     missing_members(coordinator).unwrap_or_else(|| WorldError::Deadlock {
         detail: blocked(coordinator),

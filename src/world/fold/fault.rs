@@ -140,14 +140,17 @@ impl FoldFault {
     }
 }
 
-/// Swaps the first neighbours from `from` on that differ: swapping equal ones is no fault.
+/// Swaps two unequal neighbours, the first from `from` on or, failing that, the first of all:
+/// swapping equal ones is no fault.
 fn swap_unequal(words: &mut [u32], from: usize) {
-    let pairs = words.windows(2).skip(from);
-    if let Some(place) = pairs
-        .map(|pair| pair[0] != pair[1])
-        .position(|unequal| unequal)
-    {
-        words.swap(from + place, from + place + 1);
+    let unequal = |start: usize| {
+        let mut pairs = words.windows(2).skip(start);
+        pairs
+            .position(|pair| pair[0] != pair[1])
+            .map(|place| start + place)
+    };
+    if let Some(place) = unequal(from).or_else(|| unequal(0)) {
+        words.swap(place, place + 1);
     }
 }
 
