@@ -25,8 +25,7 @@ pub enum FoldFault {
     DriftingDestination { destination: u32 },
     /// The last element is not written: off by one.
     SkipLastElement,
-    /// An element of the result changes places with the next, or with the one before where it is
-    /// the last of its destination: a wrong offset.
+    /// The first two neighbours from `element` on that differ change places: a wrong offset.
     SwapElements { element: u64 },
 }
 
@@ -67,7 +66,7 @@ impl FoldFault {
             FoldFault::SwapElements { element } => job
                 .outs
                 .iter()
-                .any(|(range, _)| range.contains(element) && range.end - range.start > 1),
+                .any(|(range, _)| range.contains(element) && range.contains(&(element + 1))),
             FoldFault::StaleDestination { destination }
             | FoldFault::DriftingDestination { destination } => {
                 let out = job.outs.get(*destination as usize);
