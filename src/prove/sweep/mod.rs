@@ -244,3 +244,6 @@ impl Observer for Sweep {
         self.take(node, outcome, lab)
     }
 }
+
+#[cfg(test)]
+mod tests;
