@@ -17,8 +17,7 @@ pub(super) fn report(coordinator: &Coordinator<'_>) -> WorldError {
     })
 }
 
-/// The communicator in which some members wait and others never call. A rank that went past a call
-/// waits in its next one, where everybody else is absent: so the fullest communicator is named.
+/// The first communicator in which some members wait and others never call.
 fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     let mut waiting: BTreeMap<u32, Vec<(u32, &Issued)>> = BTreeMap::new();
     for (rank, state) in coordinator.ranks.iter().enumerate() {
@@ -33,14 +32,15 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
             }
         }
     }
-    let members = |group: u32| &coordinator.world.communicators[group as usize];
-    let fullness = |(group, calls): &(u32, Vec<(u32, &Issued)>)| {
-        // Parts per million, so that the choice is one of integers.
-        let present = calls.len() * 1_000_000 / members(*group).ranks.len();
-        (present, std::cmp::Reverse(*group))
+    // Others may only wait for those who wait here: first comes a communicator that somebody
+    // never joins, then the one that has been waited in for longest.
+    let urgency = |(group, calls): &(&u32, &Vec<(u32, &Issued)>)| {
+        let since = calls.iter().map(|(_, issued)| issued.ordinal).min();
+        (!is_abandoned(coordinator, **group, calls), since, **group)
     };
-    let (group, calls) = waiting.into_iter().max_by_key(fullness)?;
-    let communicator = members(group);
+    let (group, calls) = waiting.iter().min_by_key(urgency)?;
+    let (group, calls) = (*group, calls.as_slice());
+    let communicator = &coordinator.world.communicators[group as usize];
     let here: Vec<u32> = calls.iter().map(|(rank, _)| *rank).collect();
     let absent: Vec<u32> = communicator
         .ranks
@@ -67,6 +67,15 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     Some(WorldError::CollectiveMismatch {
         group: communicator.name.clone(),
         detail,
+    })
+}
+
+/// Whether some absent member has nothing left to run.
+fn is_abandoned(coordinator: &Coordinator<'_>, group: u32, calls: &[(u32, &Issued)]) -> bool {
+    let members = &coordinator.world.communicators[group as usize].ranks;
+    members.iter().any(|member| {
+        let waits = calls.iter().any(|(rank, _)| rank == member);
+        !waits && coordinator.ranks[*member as usize].idle()
     })
 }
 

@@ -25,7 +25,8 @@ pub enum FoldFault {
     DriftingDestination { destination: u32 },
     /// The last element is not written: off by one.
     SkipLastElement,
-    /// Two neighbouring elements of the result change places: a wrong offset.
+    /// An element of the result changes places with the next, or with the one before where it is
+    /// the last of its destination: a wrong offset.
     SwapElements { element: u64 },
 }
 
@@ -41,6 +42,38 @@ impl FoldFault {
             FoldFault::DriftingDestination { .. } => "drifting-destination",
             FoldFault::SkipLastElement => "skipped-element",
             FoldFault::SwapElements { .. } => "swapped-elements",
+        }
+    }
+
+    /// Whether there is anything in `node` that the fault could strike.
+    pub(crate) fn applies(&self, node: &FoldNode) -> bool {
+        let FoldJob::Slots(job) = &node.job else {
+            return match (self, &node.job) {
+                (FoldFault::Order(order), FoldJob::Segments(job)) => {
+                    order.len() as u32 == job.rows.words / job.width
+                }
+                _ => false,
+            };
+        };
+        let addends = job.addends.len();
+        let elements = job.plan.element_count;
+        match self {
+            FoldFault::Order(order) => order.len() == addends,
+            FoldFault::DuplicateAddend { lost, twice } => {
+                lost != twice && (*lost.max(twice) as usize) < addends
+            }
+            FoldFault::NarrowPartial(dtype) => *dtype != job.plan.arithmetic.partial,
+            FoldFault::FlipLastBit { element } => *element < elements,
+            FoldFault::SwapElements { element } => job
+                .outs
+                .iter()
+                .any(|(range, _)| range.contains(element) && range.end - range.start > 1),
+            FoldFault::StaleDestination { destination }
+            | FoldFault::DriftingDestination { destination } => {
+                let out = job.outs.get(*destination as usize);
+                out.is_some_and(|(range, _)| !range.is_empty())
+            }
+            FoldFault::SkipLastElement => elements > 0,
         }
     }
 
@@ -99,23 +132,14 @@ impl FoldFault {
             let mut words = engine.read(*span)?;
             let at = (element - range.start) as usize;
             match self {
-                FoldFault::SwapElements { .. } => swap_unequal(&mut words, at),
+                FoldFault::SwapElements { .. } if at + 1 < words.len() => words.swap(at, at + 1),
+                FoldFault::SwapElements { .. } if at > 0 => words.swap(at - 1, at),
+                FoldFault::SwapElements { .. } => {}
                 _ => words[at] ^= 1 << lowest_bit(job.plan.arithmetic.out),
             }
             engine.write(*span, &words)?;
         }
         Ok(())
-    }
-}
-
-/// Swaps the first neighbours from `from` on that differ: swapping equal ones is no fault.
-fn swap_unequal(words: &mut [u32], from: usize) {
-    let pairs = words.windows(2).skip(from);
-    if let Some(place) = pairs
-        .map(|pair| pair[0] != pair[1])
-        .position(|unequal| unequal)
-    {
-        words.swap(from + place, from + place + 1);
     }
 }
 

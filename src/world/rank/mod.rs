@@ -653,7 +653,7 @@ impl Rank {
 
     /// The first misuse is kept; the rank stops when it next parks.
     fn fail(&mut self, message: String) {
-        let message = format!("{} {}: {message}", self.module, self.step);
+        let message = format!("step {}, {}: {message}", self.step, self.module);
         self.failure.get_or_insert(message);
     }
 
@@ -697,7 +697,8 @@ impl Rank {
     }
 
     fn park(&mut self, park: Park) -> Result<Reply, RankError> {
-        if let Some(message) = self.failure.take() {
+        // Kept: a program that goes on regardless fails at every park, and at its end.
+        if let Some(message) = self.failure.clone() {
             return Err(RankError::Program(message));
         }
         let parked = Parked {
@@ -738,7 +739,7 @@ fn segments_problem(
     out: Tensor,
 ) -> Option<String> {
     let pointers = &segments.pointers;
-    if width == 0 || width % 4 != 0 || addends.len % width != 0 {
+    if width == 0 || !width.is_multiple_of(4) || !addends.len.is_multiple_of(width) {
         return Some(format!("rows of {width} words in {}", addends.len));
     }
     if pointers.is_empty() || (pointers.len() - 1) * width as usize != out.len as usize {
