@@ -305,8 +305,10 @@ pub struct Remedy {
     pub switch: String,
     /// It removes this divergence.
     pub removes: bool,
-    /// Grade of the scenario with the switch.
+    /// Grade of the scenario with the switch, by the sweep alone.
     pub tried_grade: Grade,
+    /// The first node that still parts with the switch.
+    pub still_parts: Option<String>,
 }
 
 /// What the verdict rests on.

@@ -199,6 +199,7 @@ pub fn divergent() -> Outcome {
         switch: switch.into(),
         removes,
         tried_grade,
+        still_parts: None,
     };
     let mut outcome = proved();
     outcome.scenario.name = "any-allocation".into();

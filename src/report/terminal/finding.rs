@@ -186,13 +186,17 @@ fn remedies(page: &mut Page, remedies: &[Remedy]) {
         let mark = if remedy.removes {
             style::good("removes it")
         } else {
-            style::bad("does not   ")
+            style::bad("does not")
         };
-        page.line(format!(
-            "  {mark}  {} ({})",
-            remedy.switch,
-            remedy.tried_grade.words()
-        ));
+        page.line(format!("  {mark}: {}", remedy.switch));
+        let grade = remedy.tried_grade.words();
+        match &remedy.still_parts {
+            Some(site) if remedy.removes => {
+                page.sentence(4, &format!("the sweep is then {grade}, elsewhere: {site}"));
+            }
+            Some(site) => page.sentence(4, &format!("the sweep stays {grade}: {site}")),
+            None => page.sentence(4, &format!("the sweep is then {grade}")),
+        }
     }
 }
 

@@ -37,13 +37,15 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
       from topologies/plane2-2x8.toml
 
     visible effect
-      lm loss differs from step 2 on
+      lm loss differs from step 2 on (both runs: 24 steps)
         A  0x40a80000  5.25
         B  0x40a80002  5.250001
 
     switches that were tried
-      removes it  ddp_reduce_scatter_with_fp32_accumulation = true (proved)
-      does not     env.NCCL_ALGO = "Tree" (divergent)
+      removes it: ddp_reduce_scatter_with_fp32_accumulation = true
+        the sweep is then proved
+      does not: env.NCCL_ALGO = "Tree"
+        the sweep is then divergent
 
     choice points, by what proved them
                                P         L0    addends  at full size
