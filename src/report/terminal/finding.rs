@@ -8,6 +8,7 @@ use crate::prove::outcome::{
 };
 use crate::report::junit::vacuity_line;
 use crate::report::names::{counted, grouped, ranks, slug};
+use crate::scenario::Grade;
 
 pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
     failed_oracles(page, &outcome.oracles);
@@ -155,13 +156,14 @@ fn remedies(page: &mut Page, remedies: &[Remedy]) {
         let mark = if remedy.removes {
             style::good("removes it")
         } else {
-            style::bad("does not   ")
+            style::bad("does not  ")
         };
-        page.line(format!(
-            "  {mark}  {} ({})",
-            remedy.switch,
-            remedy.tried_grade.words()
-        ));
+        let grade = remedy.tried_grade.words();
+        page.line(format!("  {mark}  {} ({grade})", remedy.switch));
+        // The switch cures this node; the check goes on to the next one that parts.
+        if remedy.removes && remedy.tried_grade >= Grade::Masked {
+            page.line("              and leaves another one");
+        }
     }
 }
 

@@ -43,7 +43,7 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
 
     switches that were tried
       removes it  ddp_reduce_scatter_with_fp32_accumulation = true (proved)
-      does not     env.NCCL_ALGO = "Tree" (divergent)
+      does not    env.NCCL_ALGO = "Tree" (divergent)
 
     choice points, by what proved them
                                P         L0    addends  at full size
@@ -190,4 +190,14 @@ fn points_of_several_ranks_share_a_line() {
     let lines = "  L1 here: 4-7 addends, 1,000 at full size (2 points)\n  \
                  L1 there: 5 addends, 1,000 at full size (1 point)\n  and 6 more\n";
     assert!(text.contains(lines), "{text}");
+}
+
+#[test]
+fn a_switch_that_leaves_another_difference_says_so() {
+    let mut outcome = sample::divergent();
+    outcome.remedies[0].tried_grade = Grade::Divergent;
+    let text = plain(outcome, Detail::Usual);
+    let told = "accumulation = true (divergent)\n              and leaves another one\n";
+    assert!(text.contains(told), "{text}");
+    assert!(!plain(sample::divergent(), Detail::Usual).contains("leaves another"));
 }
