@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::prove::oracle::r2r::same_bits;
 use crate::prove::outcome::{Bits, VisibleEffect};
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Reach, Sweep};
-use crate::world::{RunOptions, RunRecord};
+use crate::prove::sweep::{Finding, Reach, Sweep, Variable};
+use crate::world::{RunOptions, RunRecord, Schedule};
 
 /// The metric that is reported, where it is there.
 const LOSS: &str = "lm loss";
@@ -16,6 +16,17 @@ const LOSS: &str = "lm loss";
 pub struct Effect {
     reached: BTreeMap<Reach, bool>,
     pub visible: BTreeMap<Reach, VisibleEffect>,
+    /// For findings whose variable reaches further than their node.
+    pub alone: BTreeMap<Reach, Alone>,
+}
+
+/// What a run does in which one node only deviates: a counterfactual, as no placement does that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alone {
+    /// The node's own ranks and step have other roots. Nothing before the node deviates, so it is
+    /// this node that parts.
+    pub parts: bool,
+    pub visible: VisibleEffect,
 }
 
 impl Effect {
@@ -46,8 +57,38 @@ pub fn measure(
             .reached
             .insert(*reach, metrics_differ || state_differs);
         effect.visible.insert(*reach, visible(&deviated, reference));
+        if let Some(alone) = alone(session, finding, reference)? {
+            effect.alone.insert(*reach, alone);
+        }
     }
     Ok((!sweep.first.is_empty()).then_some(effect))
+}
+
+/// Runs with the finding's value at its own node only; `None` where the variable has no more nodes.
+fn alone(
+    session: &mut Session,
+    finding: &Finding,
+    reference: &RunRecord,
+) -> Result<Option<Alone>, CheckError> {
+    let Variable::Placement { value } = finding.variable else {
+        return Ok(None);
+    };
+    let options = RunOptions {
+        schedule: Schedule {
+            placement_at: [(finding.node, value)].into(),
+            ..Schedule::default()
+        },
+        ..RunOptions::default()
+    };
+    let steps = session.steps();
+    let deviated = session.plain_run(&options, steps)?;
+    let step = finding.node.step;
+    let parts = finding.ranks.iter().any(|rank| {
+        let root = (step, *rank);
+        deviated.roots.get(&root) != reference.roots.get(&root)
+    });
+    let visible = visible(&deviated, reference);
+    Ok(Some(Alone { parts, visible }))
 }
 
 /// When the loss that is printed first differs.

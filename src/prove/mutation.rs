@@ -11,6 +11,7 @@ use crate::prove::oracle::res::{self, Restart};
 use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
+use crate::world::GroupId;
 use crate::world::fold::FoldFault;
 use crate::world::{Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved, WorldError};
 
@@ -269,19 +270,8 @@ fn lost_component(
     })
 }
 
-/// A fault of one rank's commands: a hazard or a refusal that names the place.
-fn command_fault(
-    session: &mut Session,
-    nursery: &Nursery<'_>,
-    reference: &RunRecord,
-    kind: MutantKind,
-) -> Result<Fate, CheckError> {
-    let step = 1;
-    let Some(group) = nursery.catalogue.widest_group() else {
-        return Ok(Fate::NotPlanted);
-    };
-    let rank = session.group_ranks(group)[0];
-    let fault = match kind {
+fn command_fault_at(kind: MutantKind, group: GroupId, rank: u32, step: u32) -> PlantedFault {
+    match kind {
         MutantKind::DroppedWait => PlantedFault::DropWait { rank, step, nth: 0 },
         MutantKind::SkippedLaunch => PlantedFault::SkipLaunch { rank, step, nth: 0 },
         MutantKind::OffByOne => PlantedFault::WrongKernelExtent { rank, step, nth: 0 },
@@ -297,7 +287,22 @@ fn command_fault(
             step,
             nth: 0,
         },
+    }
+}
+
+/// A fault of one rank's commands: a hazard or a refusal that names the place.
+fn command_fault(
+    session: &mut Session,
+    nursery: &Nursery<'_>,
+    reference: &RunRecord,
+    kind: MutantKind,
+) -> Result<Fate, CheckError> {
+    let step = 1;
+    let Some(group) = nursery.catalogue.widest_group() else {
+        return Ok(Fate::NotPlanted);
     };
+    let rank = session.group_ranks(group)[0];
+    let fault = command_fault_at(kind, group, rank, step);
     let options = RunOptions {
         faults: vec![fault],
         hazard_steps_max: STEPS,

@@ -121,12 +121,40 @@ fn witness(page: &mut Page, witness: &Witness) {
     }
     page.line(row("sum A", &witness.sum_a.hex, &witness.sum_a.decimal));
     page.line(row("sum B", &witness.sum_b.hex, &witness.sum_b.decimal));
-    if witness.counterfactual {
-        page.line("  shown by changing this node alone, though its variable reaches further");
+    if let Some(swaps) = witness.adjacent_swaps {
+        let swaps = counted(swaps, "swap");
+        page.line(format!("  B is {swaps} of neighbours away from A"));
+    }
+    if let Some(shrunk) = &witness.shrunk {
+        page.line(format!("  {} addends suffice:", shrunk.addends.len()));
+        page.sentence(
+            4,
+            &format!("A = {} = {}", shrunk.plan_a, shrunk.sum_a.decimal),
+        );
+        page.sentence(
+            4,
+            &format!("B = {} = {}", shrunk.plan_b, shrunk.sum_b.decimal),
+        );
+    }
+    if let Some(effect) = &witness.alone {
+        alone(page, witness.counterfactual, effect);
     }
     for cause in &witness.causes {
         page.line(format!("  from {cause}"));
     }
+}
+
+/// What was seen when this node alone deviated, though its variable reaches further.
+fn alone(page: &mut Page, parts: bool, effect: &VisibleEffect) {
+    let parts = match parts {
+        true => "parts them too",
+        false => "parts nothing",
+    };
+    let reached = match effect.first_step {
+        Some(step) => format!("{} differs from step {step} on", effect.metric),
+        None => format!("{} stays the same", effect.metric),
+    };
+    page.line(format!("  changing this node alone {parts}; {reached}"));
 }
 
 fn visible_effect(page: &mut Page, effect: &VisibleEffect, steps: u32) {

@@ -10,14 +10,17 @@ use super::coordinator::Coordinator;
 /// How many ranks a message lists before it counts the rest.
 const RANKS_LISTED_MAX: usize = 16;
 
-/// The world is stuck: a collective that some member never joins is a mismatch, all else a deadlock.
+/// The world is stuck: a collective that some member never joins is a mismatch, all else is a
+/// deadlock.
 pub(super) fn report(coordinator: &Coordinator<'_>) -> WorldError {
     missing_members(coordinator).unwrap_or_else(|| WorldError::Deadlock {
         detail: blocked(coordinator),
     })
 }
 
-/// The first communicator in which some members wait and others never call.
+/// The communicator in which some members wait and others never call. A rank that went past a call
+/// waits in its next one, where everybody else is absent: so the fullest communicator is named, of
+/// those that somebody who has nothing left to run never joins, if there are any.
 fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     let mut waiting: BTreeMap<u32, Vec<(u32, &Issued)>> = BTreeMap::new();
     for (rank, state) in coordinator.ranks.iter().enumerate() {
@@ -32,15 +35,15 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
             }
         }
     }
-    // Others may only wait for those who wait here: first comes a communicator that somebody
-    // never joins, then the one that has been waited in for longest.
-    let urgency = |(group, calls): &(&u32, &Vec<(u32, &Issued)>)| {
-        let since = calls.iter().map(|(_, issued)| issued.ordinal).min();
-        (!is_abandoned(coordinator, **group, calls), since, **group)
+    let members = |group: u32| &coordinator.world.communicators[group as usize];
+    let urgency = |(group, calls): &(u32, Vec<(u32, &Issued)>)| {
+        // Parts per million, so that the choice is one of integers.
+        let present = calls.len() * 1_000_000 / members(*group).ranks.len();
+        let abandoned = is_abandoned(coordinator, *group, calls);
+        (abandoned, present, std::cmp::Reverse(*group))
     };
-    let (group, calls) = waiting.iter().min_by_key(urgency)?;
-    let (group, calls) = (*group, calls.as_slice());
-    let communicator = &coordinator.world.communicators[group as usize];
+    let (group, calls) = waiting.into_iter().max_by_key(urgency)?;
+    let communicator = members(group);
     let here: Vec<u32> = calls.iter().map(|(rank, _)| *rank).collect();
     let absent: Vec<u32> = communicator
         .ranks

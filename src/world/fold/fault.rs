@@ -25,8 +25,7 @@ pub enum FoldFault {
     DriftingDestination { destination: u32 },
     /// The last element is not written: off by one.
     SkipLastElement,
-    /// An element of the result changes places with the next, or with the one before where it is
-    /// the last of its destination: a wrong offset.
+    /// The first two neighbours from `element` on that differ change places: a wrong offset.
     SwapElements { element: u64 },
 }
 
@@ -67,7 +66,7 @@ impl FoldFault {
             FoldFault::SwapElements { element } => job
                 .outs
                 .iter()
-                .any(|(range, _)| range.contains(element) && range.end - range.start > 1),
+                .any(|(range, _)| range.contains(element) && range.contains(&(element + 1))),
             FoldFault::StaleDestination { destination }
             | FoldFault::DriftingDestination { destination } => {
                 let out = job.outs.get(*destination as usize);
@@ -132,14 +131,26 @@ impl FoldFault {
             let mut words = engine.read(*span)?;
             let at = (element - range.start) as usize;
             match self {
-                FoldFault::SwapElements { .. } if at + 1 < words.len() => words.swap(at, at + 1),
-                FoldFault::SwapElements { .. } if at > 0 => words.swap(at - 1, at),
-                FoldFault::SwapElements { .. } => {}
+                FoldFault::SwapElements { .. } => swap_unequal(&mut words, at),
                 _ => words[at] ^= 1 << lowest_bit(job.plan.arithmetic.out),
             }
             engine.write(*span, &words)?;
         }
         Ok(())
+    }
+}
+
+/// Swaps two unequal neighbours, the first from `from` on or, failing that, the first of all:
+/// swapping equal ones is no fault.
+fn swap_unequal(words: &mut [u32], from: usize) {
+    let unequal = |start: usize| {
+        let mut pairs = words.windows(2).skip(start);
+        pairs
+            .position(|pair| pair[0] != pair[1])
+            .map(|place| start + place)
+    };
+    if let Some(place) = unequal(from).or_else(|| unequal(0)) {
+        words.swap(place, place + 1);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Ranks' memory: one arena a rank, canaries at both ends, and which bytes a later step still reads.
+//! Ranks' memory: one arena a rank with canaries at both ends, hazards, and which words a later
+//! step still reads.
 
 mod accesses;
 mod clock;
