@@ -288,6 +288,8 @@ impl Bits {
 /// Whether and when a number that the user sees differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VisibleEffect {
+    /// Steps that both runs were carried through: the recipe's `train_iters`.
+    pub steps: u32,
     /// `lm loss`, `grad norm`.
     pub metric: String,
     /// First step whose printed value differs; `None` when none did in the steps run.

@@ -19,7 +19,7 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
         witness(page, shown);
     }
     if let Some(effect) = &outcome.visible_effect {
-        visible_effect(page, effect, outcome.steps);
+        visible_effect(page, effect);
     }
     remedies(page, &outcome.remedies);
     hazards(page, &outcome.hazards);
@@ -157,17 +157,20 @@ fn alone(page: &mut Page, parts: bool, effect: &VisibleEffect) {
     page.line(format!("  changing this node alone {parts}; {reached}"));
 }
 
-fn visible_effect(page: &mut Page, effect: &VisibleEffect, steps: u32) {
+fn visible_effect(page: &mut Page, effect: &VisibleEffect) {
     page.heading("visible effect");
+    let steps = counted(u64::from(effect.steps), "step");
     let Some(step) = effect.first_step else {
-        let steps = counted(u64::from(steps), "step");
         page.line(format!(
-            "  {} is the same in the {steps} that were run",
+            "  {} is the same in {steps} of both runs",
             effect.metric
         ));
         return;
     };
-    page.line(format!("  {} differs from step {step} on", effect.metric));
+    page.line(format!(
+        "  {} differs from step {step} on (both runs: {steps})",
+        effect.metric
+    ));
     for (name, value) in [("A", &effect.value_a), ("B", &effect.value_b)] {
         if let Some(bits) = value {
             page.line(format!("    {name}  {}  {}", bits.hex, bits.decimal));
