@@ -46,7 +46,11 @@ pub fn measure(
         return Ok(None);
     }
     // A deviation of the last bit takes its time: both runs go on to the end of the training.
-    let last = session.scenario.recipe.train_iters.max(session.scenario.steps);
+    let last = session
+        .scenario
+        .recipe
+        .train_iters
+        .max(session.scenario.steps);
     let whole = whole_run(session, last, Schedule::default())?;
     for (reach, finding) in &sweep.first {
         let deviated = whole_run(session, last, finding.schedule())?;
@@ -114,7 +118,12 @@ fn visible(deviated: &RunRecord, reference: &RunRecord) -> VisibleEffect {
     let mut pairs = a.into_iter().zip(b);
     let first = pairs.find(|((_, a), (_, b))| a.to_bits() != b.to_bits());
     VisibleEffect {
-        steps: reference.metrics.keys().map(|(step, _)| *step).max().unwrap_or(0),
+        steps: reference
+            .metrics
+            .keys()
+            .map(|(step, _)| *step)
+            .max()
+            .unwrap_or(0),
         metric: LOSS.to_string(),
         first_step: first.map(|((step, _), _)| step),
         value_a: first.map(|((_, a), _)| Bits::of(a)),

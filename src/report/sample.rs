@@ -167,7 +167,7 @@ fn witness() -> Witness {
         max_ulp: Some(3),
         counterfactual: true,
         alone: Some(VisibleEffect {
-        steps: 24,
+            steps: 24,
             metric: "lm loss".into(),
             first_step: None,
             value_a: None,

@@ -33,6 +33,10 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
         rank 6  0x80000000  -0.0
         sum A   0x3f800001  1.0000001
         sum B   0x3f800000  1.0
+      3 addends suffice:
+        A = ((r0 + r2) + r4) = 1.0
+        B = ((r2 + r4) + r0) = 1.0000001
+      changing this node alone parts them too; lm loss stays the same
       from topologies/block-2x8.toml
       from topologies/plane2-2x8.toml
 
@@ -192,4 +196,14 @@ fn points_of_several_ranks_share_a_line() {
     let lines = "  L1 here: 4-7 addends, 1,000 at full size (2 points)\n  \
                  L1 there: 5 addends, 1,000 at full size (1 point)\n  and 6 more\n";
     assert!(text.contains(lines), "{text}");
+}
+
+#[test]
+fn a_switch_that_leaves_another_difference_says_so() {
+    let mut outcome = sample::divergent();
+    outcome.remedies[0].tried_grade = Grade::Divergent;
+    let text = plain(outcome, Detail::Usual);
+    let told = "accumulation = true (divergent)\n              and leaves another one\n";
+    assert!(text.contains(told), "{text}");
+    assert!(!plain(sample::divergent(), Detail::Usual).contains("leaves another"));
 }
