@@ -19,7 +19,7 @@ use crate::scenario::{Free, OracleKind, Scenario};
 use crate::world::{RunOptions, RunRecord};
 
 /// Steps in which hazards are looked for: a program repeats itself after its first step.
-const HAZARD_STEPS: u32 = 2;
+pub(super) const HAZARD_STEPS: u32 = 2;
 
 /// How a check is carried out: nothing here changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! Known switches that could remove a divergence, each tried on the scenario before it is advised.
 
-use crate::prove::check::{CheckOptions, Findings};
+use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
 use crate::prove::outcome::Remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Finding, Reach, Sweep};
 use crate::prove::{Grade, Progress};
 use crate::recipe::{LocalOrder, Recipe};
 use crate::scenario::{Free, Scenario};
-use crate::world::{Family, RunOptions, WorldError};
+use crate::world::{Family, RunOptions, RunRecord, WorldError};
 
 /// A change to a recipe, under the name a user would write.
 struct Switch {
@@ -40,19 +40,23 @@ pub fn tried(
         };
         let mut sweep = Sweep::new(changed.sweep_options());
         let steps = changed.steps();
-        match changed.run(&RunOptions::default(), steps, None, &mut sweep) {
-            Ok(_) => {}
+        let run = RunOptions {
+            hazard_steps_max: HAZARD_STEPS,
+            ..RunOptions::default()
+        };
+        let record = match changed.run(&run, steps, None, &mut sweep) {
+            Ok(record) => record,
             // NCCL would refuse the job: no advice either.
             Err(WorldError::NoPlan { .. }) => continue,
             Err(error) => return Err(error.into()),
-        }
+        };
         let still = sweep.tallies.iter().any(|(key, _)| {
             key.rung.is_none() && key.reach == *reach && key.family == finding.family
         });
         remedies.push(Remedy {
             switch: switch.name.to_string(),
             removes: !still,
-            tried_grade: graded(&sweep),
+            tried_grade: graded(&sweep, &record),
             still_parts: sweep
                 .first
                 .values()
@@ -66,10 +70,13 @@ pub fn tried(
     Ok(remedies)
 }
 
-/// The grade of the sweep alone: no restarts, no planted faults.
-fn graded(sweep: &Sweep) -> Grade {
+/// The grade of the sweep and of hazards alone: no restarts, no planted faults.
+fn graded(sweep: &Sweep, record: &RunRecord) -> Grade {
     if sweep.sensitive.values().any(|count| *count > 0) {
         return Grade::Divergent;
+    }
+    if !record.hazards.is_empty() || record.hazards_beyond > 0 {
+        return Grade::Hazard;
     }
     match sweep.worst_rung(Reach::Across) {
         Some(rung) if rung.holds_for_all_inputs() => Grade::Proved,

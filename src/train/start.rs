@@ -66,6 +66,7 @@ impl Trainer {
             rank.upload(name, tensor, words);
         }
         optimizer.upload_flags(rank, store, &owned, self.place.tensor);
+        optimizer.upload_coefficient(rank, &self.options);
         self.fill_constants(rank);
         Ok(())
     }

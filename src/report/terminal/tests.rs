@@ -202,8 +202,9 @@ fn points_of_several_ranks_share_a_line() {
 fn a_switch_that_leaves_another_difference_says_so() {
     let mut outcome = sample::divergent();
     outcome.remedies[0].tried_grade = Grade::Divergent;
+    outcome.remedies[0].still_parts = Some("step 1, optimizer, norm".into());
     let text = plain(outcome, Detail::Usual);
-    let told = "accumulation = true (divergent)\n              and leaves another one\n";
+    let told = "accumulation = true\n    the sweep is then divergent, elsewhere: step 1, optimizer, norm\n";
     assert!(text.contains(told), "{text}");
-    assert!(!plain(sample::divergent(), Detail::Usual).contains("leaves another"));
+    assert!(!plain(sample::divergent(), Detail::Usual).contains("elsewhere"));
 }
