@@ -271,10 +271,12 @@ fn parted_by_the_ladder_only() -> Vec<f32> {
         let verdict = prove(&sum, OrderClass::Chains, 1 << 12, 3);
         same && matches!(verdict, Verdict::Different(_))
     };
-    let mut weyl = 0u32;
+    let mut counter = 0u64;
     let mut value = || {
-        weyl = weyl.wrapping_add(0x9e37_79b9);
-        f32::from_bits((118 + (weyl >> 4) % 10) << 23 | (weyl >> 9) & 0x7f_8000)
+        counter = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (counter ^ counter >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let bits = (mixed >> 32) as u32;
+        f32::from_bits((110 + (bits >> 16) % 18) << 23 | (bits & 0xff) << 15)
     };
     let candidates = (0..20_000).map(|_| (0..8).map(|_| value()).collect::<Vec<f32>>());
     candidates
@@ -398,7 +400,8 @@ fn a_free_contraction_is_proved_only_on_exact_products() {
     assert_eq!(test(&[1.0, 0.7], &two), Some(Rung::L5));
     let [there, here] =
         [&[2, 1, 0], &[0, 1, 2]].map(|ring| chain(ring, scaled(0.1, true)[0].arithmetic));
-    let parting = [1e9, 0.7, 0.3];
+    // Products of 1e8, 4 and 4: the small ones must meet first to count.
+    let parting = [1e9, 40.0, 40.0];
     assert_eq!(test(&parting, &[here, there]), None);
 }
 

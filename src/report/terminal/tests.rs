@@ -33,6 +33,10 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
         rank 6  0x80000000  -0.0
         sum A   0x3f800001  1.0000001
         sum B   0x3f800000  1.0
+      3 addends suffice:
+        A = ((r0 + r2) + r4) = 1.0
+        B = ((r2 + r4) + r0) = 1.0000001
+      changing this node alone parts them too; lm loss stays the same
       from topologies/block-2x8.toml
       from topologies/plane2-2x8.toml
 
