@@ -3,7 +3,7 @@
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::engine::{Engine, Launch, Span};
 use bitproof::kernel::Registry;
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const SIZE: u32 = 64;
 const RANKS: u32 = 512;
@@ -70,6 +70,55 @@ fn matmul(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// A chain fold of f32 sums: bytes of addends read.
+fn fold(criterion: &mut Criterion) {
+    let registry = Registry::new().expect("shaders link");
+    let mut group = criterion.benchmark_group("fold");
+    group.sample_size(20);
+    for addends in [8u32, 64, 2432] {
+        let elements = (1 << 22) / addends / 64 * 64;
+        let mut engine = CpuEngine::new(2).expect("an engine");
+        let program = engine
+            .load(registry.get("fold").expect("valid"))
+            .expect("compiles");
+        let arena = engine
+            .alloc(elements * (addends + 2) + addends, 0)
+            .expect("memory");
+        let mut at = 0;
+        let mut span = |words: u32| {
+            let offset_words = at;
+            at += words;
+            Span {
+                arena,
+                offset_words,
+                words,
+            }
+        };
+        let operands = vec![
+            span(elements * addends),
+            span(addends),
+            span(elements),
+            span(elements),
+        ];
+        let ring: Vec<u32> = (0..addends).collect();
+        engine.write(operands[1], &ring).expect("in range");
+        let quarter = elements / 4;
+        let launch = Launch {
+            program,
+            grid: [quarter.div_ceil(64), 1, 1],
+            operands,
+            params: vec![quarter, addends, quarter, 0, 1, addends, 0, 0, 0, 0, 0, 0],
+        };
+        group.throughput(Throughput::Bytes(u64::from(elements * addends) * 4));
+        group.bench_function(format!("{addends} addends, 2 workers"), |bencher| {
+            bencher.iter(|| {
+                engine.run(std::slice::from_ref(&launch)).expect("runs");
+            });
+        });
+    }
+    group.finish();
+}
+
 fn launch_cost(criterion: &mut Criterion) {
     let (mut engine, mut launches) = products("matmul_nn", 1);
     for launch in &mut launches {
@@ -89,10 +138,17 @@ fn compile(criterion: &mut Criterion) {
     let registry = Registry::new().expect("shaders link");
     let kernel = registry.get("matmul_nn").expect("valid");
     criterion.bench_function("compile matmul_nn", |bencher| {
-        let mut engine = CpuEngine::new(1).expect("an engine");
-        bencher.iter(|| engine.load(kernel).expect("compiles"));
+        // An engine compiles a kernel once: a new one for each measurement.
+        bencher.iter_batched(
+            || CpuEngine::new(1).expect("an engine"),
+            |mut engine| {
+                engine.load(kernel).expect("compiles");
+                engine
+            },
+            BatchSize::PerIteration,
+        );
     });
 }
 
-criterion_group!(benches, matmul, launch_cost, compile);
+criterion_group!(benches, matmul, fold, launch_cost, compile);
 criterion_main!(benches);

@@ -49,6 +49,8 @@ struct Case<'a> {
     params: &'a dyn Fn(u32) -> Vec<u32>,
     instances: u32,
     wild: bool,
+    /// An operand, and what it holds in every instance.
+    given: Option<(usize, &'a [u32])>,
 }
 
 /// Runs the case in one arena with gaps between the operands; the arena afterwards, or the error.
@@ -92,6 +94,11 @@ fn run(engine: &mut dyn Engine, case: &Case) -> Result<Vec<u32>, EngineError> {
             }
         })
         .collect();
+    for launch in &launches {
+        if let Some((operand, words)) = case.given {
+            engine.write(launch.operands[operand], words)?;
+        }
+    }
     engine.run(&launches)?;
     engine.read(whole)
 }
@@ -139,6 +146,7 @@ fn matrix_products() {
                 params: &params,
                 instances: 9,
                 wild: false,
+                given: None,
             };
             compare(&mut gpu, &case);
         }
@@ -164,6 +172,7 @@ fn the_comparison_sees_a_rewrite() {
         params: &|_| vec![192, 1.5f32.to_bits(), 0],
         instances: 1,
         wild: true,
+        given: None,
     };
     let mut cpu = CpuEngine::new(1).expect("an engine");
     let want = run(&mut cpu, &case(&registry)).expect("runs");
@@ -243,6 +252,7 @@ fn elementwise_on_floats_of_every_kind() {
             params: &|instance| vec![192, (0.37f32 + instance as f32).to_bits(), instance % 3],
             instances: 40,
             wild,
+            given: None,
         };
         compare(&mut gpu, &case);
     }
@@ -260,8 +270,100 @@ fn chains_with_an_accumulator_and_three_axes() {
         params: &|_| vec![180, 5],
         instances: 50,
         wild: false,
+        given: None,
     };
     compare(&mut gpu, &case);
+}
+
+/// The real fold: chains and stack programs, every start of a value, every rounding, sums and
+/// maxima, multiplied before and divided after.
+#[test]
+fn folds_of_every_kind() {
+    let Some(mut gpu) = adapter() else { return };
+    let registry = Registry::new().expect("shaders link");
+    const COMBINE: u32 = 0xffff_ffff;
+    let ring = [3, 0, 4, 1, 2];
+    let tree = [0, 1, COMBINE, 2, 3, COMBINE, COMBINE, 4, COMBINE];
+    let third = 0.333f32.to_bits();
+    for (kind, program) in [(0, &ring[..]), (1, &tree[..])] {
+        for wild in [false, true] {
+            let params = |instance: u32| {
+                let (init, combine) = (instance % 3, instance / 3 % 2);
+                let (partial, out) = (instance % 3, instance / 2 % 3);
+                let (multiply, divide) = ((instance & 1) * third, (instance >> 1 & 1) * third);
+                let start = instance % 5;
+                let length = program.len() as u32;
+                vec![
+                    24, 5, 24, kind, start, length, init, combine, partial, out, multiply, divide,
+                ]
+            };
+            let case = Case {
+                registry: &registry,
+                kernel: "fold",
+                grid: [1, 1, 1],
+                operands: &[5 * 96, program.len() as u32, 96, 96],
+                params: &params,
+                instances: 36,
+                wild,
+                given: Some((1, program)),
+            };
+            compare(&mut gpu, &case);
+        }
+    }
+}
+
+/// Our own elementary functions, on floats of every kind.
+#[test]
+fn elementary_functions() {
+    let Some(mut gpu) = adapter() else { return };
+    let mut sources: Vec<(&str, String)> = Vec::new();
+    for (name, text) in [
+        ("math/exp", include_str!("../shaders/math/exp.wgsl")),
+        ("math/log", include_str!("../shaders/math/log.wgsl")),
+        ("math/tanh", include_str!("../shaders/math/tanh.wgsl")),
+        ("math/sincos", include_str!("../shaders/math/sincos.wgsl")),
+        ("math/rsqrt", include_str!("../shaders/math/rsqrt.wgsl")),
+        ("math/philox", include_str!("../shaders/math/philox.wgsl")),
+        ("math/product", include_str!("../shaders/math/product.wgsl")),
+    ] {
+        sources.push((name, text.to_owned()));
+    }
+    let functions = ["exp", "log", "tanh", "sin", "cos", "rsqrt"];
+    for function in functions {
+        let file = if matches!(function, "sin" | "cos") {
+            "sincos"
+        } else {
+            function
+        };
+        let kernel = format!(
+            "// use: math/{file}\n\
+             @group(0) @binding(0) var<storage, read_write> x: array<f32>;\n\
+             @group(0) @binding(1) var<storage, read_write> out: array<f32>;\n\
+             @compute @workgroup_size(64)\n\
+             fn main(@builtin(global_invocation_id) gid: vec3<u32>) {{\n\
+                 out[gid.x] = bp_{function}(x[gid.x]);\n\
+             }}\n"
+        );
+        sources.push((function, kernel));
+    }
+    let sources: Vec<(&str, &str)> = sources
+        .iter()
+        .map(|(name, text)| (*name, text.as_str()))
+        .collect();
+    let registry = Registry::from_sources(&sources).expect("links");
+    for kernel in functions {
+        let case = Case {
+            registry: &registry,
+            kernel,
+            grid: [64, 1, 1],
+            operands: &[4096, 4096],
+            params: &|_| Vec::new(),
+            instances: 4,
+            wild: true,
+            given: None,
+        };
+        compare(&mut gpu, &case);
+    }
 }
 
 /// An index outside an operand is an error of the same launch on both.
@@ -288,6 +390,7 @@ fn both_engines_report_the_same_index_out_of_extent() {
         },
         instances: 12,
         wild: false,
+        given: None,
     };
     let of = |error: EngineError| match error {
         EngineError::OutOfExtent { kernel, launch, .. } => (kernel, launch),
@@ -302,6 +405,8 @@ fn both_engines_report_the_same_index_out_of_extent() {
 fn memory_operations_agree() {
     let Some(mut gpu) = adapter() else { return };
     let mut cpu = CpuEngine::new(1).expect("an engine");
+    let registry = own_kernels();
+    let chain = registry.get("chain").expect("valid");
     let script = |engine: &mut dyn Engine| {
         let arena = engine.alloc(100, 5).expect("memory");
         let span = |offset_words, words| Span {
@@ -318,6 +423,19 @@ fn memory_operations_agree() {
             to: span(200, 4),
         }];
         engine.copy(&copies).expect("in range");
+        let other = engine.alloc(10, 1).expect("memory");
+        engine.release(other).expect("an arena");
+        let gone = Span {
+            arena: other,
+            offset_words: 0,
+            words: 1,
+        };
+        assert!(matches!(
+            engine.read(gone),
+            Err(EngineError::BadSpan { .. })
+        ));
+        let again = engine.load(chain).expect("loads");
+        assert_eq!(engine.load(chain).expect("loads"), again);
         assert!(matches!(
             engine.read(span(299, 2)),
             Err(EngineError::BadSpan { .. })

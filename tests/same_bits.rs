@@ -1,4 +1,5 @@
 //! What must not change the bits: stopping and starting again from a checkpoint, where memory lies,
+//! what it held before, how work is batched.
 
 mod harness;
 

@@ -83,7 +83,7 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, args.run.settings(), &bars);
     match prover::check(scenario.clone(), args.run.settings(), &bars) {
-        Ok(outcome) => finish(args, &scenario, outcome, output),
+        Ok(outcome) => finish(args, path, &scenario, outcome, output),
         Err(error) => {
             let exit = prover::exit_of(&error);
             let message = format!("{}: {error}", scenario.name);
@@ -95,6 +95,7 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
 
 fn finish(
     args: &CheckArgs,
+    path: &Path,
     scenario: &Scenario,
     mut outcome: Outcome,
     output: &mut Output,
@@ -110,7 +111,62 @@ fn finish(
         accept_input: args.accept.is_some() || scenario.accept_input,
     };
     let report = Report::new(outcome, &requirement, scenario.expect.clone());
+    let report = report.repeated_by(command(args, path));
     let exit = report.exit;
     output.report(report);
     exit
+}
+
+/// The command line that repeats the check of one path, to be pasted into a shell.
+fn command(args: &CheckArgs, path: &Path) -> String {
+    let mut words = vec![
+        "bitproof".to_string(),
+        "check".into(),
+        path.display().to_string(),
+    ];
+    let mut flag = |name: &str, value: String| words.extend([name.to_string(), value]);
+    args.run
+        .set
+        .iter()
+        .for_each(|set| flag("--set", set.clone()));
+    args.run
+        .data
+        .iter()
+        .for_each(|data| flag("--data", data.display().to_string()));
+    args.steps
+        .iter()
+        .for_each(|steps| flag("--steps", steps.to_string()));
+    args.seed
+        .iter()
+        .for_each(|seed| flag("--seed", seed.to_string()));
+    let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    quoted.join(" ")
+}
+
+/// A word as a POSIX shell takes it literally.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("recipe.lr=1e-3"), "recipe.lr=1e-3");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn only_proofs_can_be_required() {
+        assert_eq!(passing_grade("bounded"), Ok(Grade::Bounded));
+        assert!(passing_grade("masked").is_err() && passing_grade("fine").is_err());
+    }
 }

@@ -98,9 +98,8 @@ fn data(text: &str) {
     let written = stream
         .write_all(text.as_bytes())
         .and_then(|()| stream.flush());
-    if let Err(error) = written {
-        if error.kind() != std::io::ErrorKind::BrokenPipe {
-            talk(&format!("cannot write to standard output: {error}"));
-        }
+    let is_loss = |error: &std::io::Error| error.kind() != std::io::ErrorKind::BrokenPipe;
+    if let Some(error) = written.err().filter(is_loss) {
+        talk(&format!("cannot write to standard output: {error}"));
     }
 }

@@ -58,6 +58,15 @@ fn found(args: &ReplayArgs) -> Result<(Token, Scenario), Vec<Diagnostic>> {
         Some(path) => Scenario::load(path, &overrides)?.scenario,
         None => search(&token, &overrides)?,
     };
+    token
+        .check_scenario(&scenario.content_hash())
+        .map_err(|error| {
+            vec![
+                Diagnostic::error("stale-token", error.to_string()).with_help(
+                    "repeat the --set, --steps, --seed and --data that the check was given",
+                ),
+            ]
+        })?;
     Ok((token, scenario))
 }
 

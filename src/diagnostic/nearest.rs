@@ -12,7 +12,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         let other = folded(candidate);
         let longer = word.len().max(other.len());
         // A word of one or two letters is near to everything.
-        if longer < 3 || longer > WORD_CHARS_MAX {
+        if !(3..=WORD_CHARS_MAX).contains(&longer) {
             continue;
         }
         let distance = alignment_distance(&word, &other);
@@ -86,10 +86,10 @@ mod tests {
             let mut least = (slow(rest_a, rest_b) + usize::from(x != y))
                 .min(slow(rest_a, b) + 1)
                 .min(slow(a, rest_b) + 1);
-            if let ([.., a2, a1], [.., b2, b1]) = (a, b) {
-                if a1 == b2 && a2 == b1 {
-                    least = least.min(slow(&a[..a.len() - 2], &b[..b.len() - 2]) + 1);
-                }
+            if let ([.., a2, a1], [.., b2, b1]) = (a, b)
+                && (a1, a2) == (b2, b1)
+            {
+                least = least.min(slow(&a[..a.len() - 2], &b[..b.len() - 2]) + 1);
             }
             least
         }

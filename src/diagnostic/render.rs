@@ -187,8 +187,9 @@ error[wrong-type]: `hidden_size` is a string
     #[test]
     fn hostile_spans_and_control_characters_do_not_panic() {
         let source = Source::new("x", "\u{1b}[31m\u{f6}");
-        for span in [0..99, 99..3, 6..7, 7..7, 0..0] {
-            let drawn = Diagnostic::warning("w", "\u{1b}[0m").at(&Place::new(&source, span), "l");
+        for (start, end) in [(0, 99), (99, 3), (6, 7), (7, 7), (0, 0)] {
+            let drawn =
+                Diagnostic::warning("w", "\u{1b}[0m").at(&Place::new(&source, start..end), "l");
             assert!(!drawn.to_plain().contains('\u{1b}'));
             drawn.to_json();
             drawn.to_github();

@@ -6,6 +6,7 @@ use crate::kernel::{Kernel, Operand};
 /// What of a kernel its launches are checked against, and named by.
 pub(super) struct Signature {
     pub name: String,
+    pub hash: [u8; 32],
     pub operands: Vec<Operand>,
     pub params_words: u32,
     pub workgroup: [u32; 3],
@@ -15,6 +16,7 @@ impl Signature {
     pub fn of(kernel: &Kernel) -> Signature {
         Signature {
             name: kernel.name.clone(),
+            hash: kernel.hash,
             operands: kernel.operands.clone(),
             params_words: kernel.params_words,
             workgroup: kernel.workgroup,

@@ -102,7 +102,7 @@ impl EngineError {
 /// any order, or at once, and the bits do not depend on it.
 pub trait Engine: Send {
     fn identity(&self) -> EngineIdentity;
-    /// Loads a kernel; the same text again is the same program.
+    /// Loading a kernel again gives the same program.
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError>;
     /// A new arena, every word of it `poison`.
     fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError>;

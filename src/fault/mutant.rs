@@ -1,8 +1,8 @@
 //! Faults that a check plants into the scenario under check, to show that it would see them.
 //!
-//! Each kind is a class of real bug, found in issue trackers of training stacks. A mutant counts
-//! as caught only when the finding names the node it was planted at; a kind that the scenario
-//! cannot host (no fold with three addends, no replica) is reported as not planted, never as caught.
+//! Each kind is a class of real bug, found in issue trackers of training stacks. A mutant counts as
+//! caught only when the finding names the node it was planted at. A kind that the scenario cannot
+//! host (no fold with three addends, no replica) is reported as not planted, never as caught.
 
 use serde::Serialize;
 

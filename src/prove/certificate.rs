@@ -287,7 +287,18 @@ fn xr_result(findings: &Findings) -> OracleResult {
 }
 
 fn vacuity(sweep: &Sweep) -> Vec<VacuityFinding> {
-    let found = sweep.silent.iter().map(|((family, _), point)| {
+    // A family that parts at one point is not silent: its quiet points need no retest.
+    let parts = |of: Family| {
+        sweep
+            .tallies
+            .keys()
+            .any(|key| key.family == of && key.rung.is_none())
+    };
+    let silent = sweep
+        .silent
+        .iter()
+        .filter(|((family, _), _)| !parts(*family));
+    let found = silent.map(|((family, _), point)| {
         let reason = match point.here <= 2 {
             true => VacuityReason::TooFewAddends,
             false => VacuityReason::SilentHere,

@@ -42,26 +42,43 @@ pub fn measure(
     reference: &RunRecord,
 ) -> Result<Option<Effect>, CheckError> {
     let mut effect = Effect::default();
-    let last = session.scenario.steps;
+    if sweep.first.is_empty() {
+        return Ok(None);
+    }
+    // A deviation of the last bit takes its time: both runs go on to the end of the training.
+    let last = session
+        .scenario
+        .recipe
+        .train_iters
+        .max(session.scenario.steps);
+    let whole = whole_run(session, last, Schedule::default())?;
     for (reach, finding) in &sweep.first {
-        let options = RunOptions {
-            schedule: finding.schedule(),
-            checkpoint_after: [last].into(),
-            ..RunOptions::default()
-        };
-        let steps = session.steps();
-        let deviated = session.plain_run(&options, steps)?;
-        let metrics_differ = !same_bits(&deviated.metrics, &reference.metrics);
-        let state_differs = deviated.checkpoints.get(&last) != reference.checkpoints.get(&last);
+        let deviated = whole_run(session, last, finding.schedule())?;
+        let metrics_differ = !same_bits(&deviated.metrics, &whole.metrics);
+        let state_differs = deviated.checkpoints != whole.checkpoints;
         effect
             .reached
             .insert(*reach, metrics_differ || state_differs);
-        effect.visible.insert(*reach, visible(&deviated, reference));
+        effect.visible.insert(*reach, visible(&deviated, &whole));
         if let Some(alone) = alone(session, finding, reference)? {
             effect.alone.insert(*reach, alone);
         }
     }
-    Ok((!sweep.first.is_empty()).then_some(effect))
+    Ok(Some(effect))
+}
+
+/// A run through the whole training that keeps its last state.
+fn whole_run(
+    session: &mut Session,
+    last: u32,
+    schedule: Schedule,
+) -> Result<RunRecord, CheckError> {
+    let options = RunOptions {
+        schedule,
+        checkpoint_after: [last].into(),
+        ..RunOptions::default()
+    };
+    Ok(session.plain_run(&options, 1..last + 1)?)
 }
 
 /// Runs with the finding's value at its own node only; `None` where the variable has no more nodes.
@@ -101,6 +118,12 @@ fn visible(deviated: &RunRecord, reference: &RunRecord) -> VisibleEffect {
     let mut pairs = a.into_iter().zip(b);
     let first = pairs.find(|((_, a), (_, b))| a.to_bits() != b.to_bits());
     VisibleEffect {
+        steps: reference
+            .metrics
+            .keys()
+            .map(|(step, _)| *step)
+            .max()
+            .unwrap_or(0),
         metric: LOSS.to_string(),
         first_step: first.map(|((step, _), _)| step),
         value_a: first.map(|((_, a), _)| Bits::of(a)),

@@ -288,6 +288,8 @@ impl Bits {
 /// Whether and when a number that the user sees differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VisibleEffect {
+    /// Steps that both runs were carried through: the recipe's `train_iters`.
+    pub steps: u32,
     /// `lm loss`, `grad norm`.
     pub metric: String,
     /// First step whose printed value differs; `None` when none did in the steps run.
@@ -303,8 +305,10 @@ pub struct Remedy {
     pub switch: String,
     /// It removes this divergence.
     pub removes: bool,
-    /// Grade of the scenario with the switch.
+    /// Grade of the scenario with the switch, by the sweep alone.
     pub tried_grade: Grade,
+    /// The first node that still parts with the switch.
+    pub still_parts: Option<String>,
 }
 
 /// What the verdict rests on.

@@ -7,7 +7,7 @@ use crate::prove::sweep::{Finding, Reach, Sweep};
 use crate::prove::{Grade, Progress};
 use crate::recipe::{LocalOrder, Recipe};
 use crate::scenario::{Free, Scenario};
-use crate::world::{Family, RunOptions};
+use crate::world::{Family, RunOptions, WorldError};
 
 /// A change to a recipe, under the name a user would write.
 struct Switch {
@@ -40,7 +40,12 @@ pub fn tried(
         };
         let mut sweep = Sweep::new(changed.sweep_options());
         let steps = changed.steps();
-        changed.run(&RunOptions::default(), steps, None, &mut sweep)?;
+        match changed.run(&RunOptions::default(), steps, None, &mut sweep) {
+            Ok(_) => {}
+            // NCCL would refuse the job: no advice either.
+            Err(WorldError::NoPlan { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        }
         let still = sweep.tallies.iter().any(|(key, _)| {
             key.rung.is_none() && key.reach == *reach && key.family == finding.family
         });
@@ -48,6 +53,11 @@ pub fn tried(
             switch: switch.name.to_string(),
             removes: !still,
             tried_grade: graded(&sweep),
+            still_parts: sweep
+                .first
+                .values()
+                .next()
+                .map(|found| found.site.to_string()),
         });
         progress.advance(1);
     }
@@ -122,9 +132,10 @@ fn plan_switches(recipe: &Recipe) -> Vec<Switch> {
         }
     }
     switches.push(Switch {
-        name: "env.NCCL_ALGO = \"Tree\", env.NCCL_MAX_NCHANNELS = \"1\"",
+        // NCCL has no tree for a reduce-scatter: a bare "Tree" would leave it without algorithm.
+        name: "env.NCCL_ALGO = \"ring;allreduce:tree\", env.NCCL_MAX_NCHANNELS = \"1\"",
         apply: |scenario| {
-            set(scenario, "NCCL_ALGO", "Tree");
+            set(scenario, "NCCL_ALGO", "ring;allreduce:tree");
             set(scenario, "NCCL_MAX_NCHANNELS", "1");
         },
     });

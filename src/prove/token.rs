@@ -110,8 +110,8 @@ pub enum TokenError {
 
 const VERSION: u8 = 1;
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of the longest token: 1 + 5 + 4 + 1 + 4 * 5 + 10 + 3 bytes. An owner has 33 bits, which
-/// five bytes hold.
+/// Characters of the longest token: 1 + 5 + 4 + 1 + 4 * 5 + 10 + 3 bytes. An owner has 33
+/// bits, which five bytes hold.
 const CHARS_MAX: usize = 71;
 const CHECKSUM_BYTES: usize = 3;
 
@@ -175,13 +175,19 @@ impl Token {
     /// Refuses a token that was made for another scenario or by another build. The hashes are
     /// those of `Scenario::content_hash` and of the kernels, engine and built-in text.
     pub fn check_fresh(&self, scenario: &[u8; 32], build: &[u8; 32]) -> Result<(), TokenError> {
-        if scenario[..5] != self.scenario {
-            let (token, here) = (hex(&self.scenario), hex(&scenario[..5]));
-            return Err(TokenError::OtherScenario { token, here });
-        }
+        self.check_scenario(scenario)?;
         if build[..4] != self.build {
             let (token, here) = (hex(&self.build), hex(&build[..4]));
             return Err(TokenError::OtherBuild { token, here });
+        }
+        Ok(())
+    }
+
+    /// The half of [`Token::check_fresh`] that needs no engine.
+    pub fn check_scenario(&self, scenario: &[u8; 32]) -> Result<(), TokenError> {
+        if scenario[..5] != self.scenario {
+            let (token, here) = (hex(&self.scenario), hex(&scenario[..5]));
+            return Err(TokenError::OtherScenario { token, here });
         }
         Ok(())
     }
@@ -375,7 +381,9 @@ mod tests {
         }
 
         #[test]
-        fn one_wrong_character_is_always_detected(token in tokens(), at in 0usize..80, by in 1u8..32) {
+        fn one_wrong_character_is_always_detected(
+            token in tokens(), at in 0usize..80, by in 1u8..32,
+        ) {
             let text = token.encode();
             let at = at % text.len();
             let digit = digit_of(char::from(text.as_bytes()[at])).unwrap();

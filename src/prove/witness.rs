@@ -1,5 +1,7 @@
 //! A finding as reports show it.
 
+use std::path::{Component, Path, PathBuf};
+
 use crate::prove::effect::Alone;
 use crate::prove::outcome::{Addend, Bits, FirstDivergence, ShrunkWitness, Witness};
 use crate::prove::session::Session;
@@ -66,8 +68,22 @@ fn causes(session: &Session, finding: &Finding) -> Vec<String> {
     let files = &session.scenario.allocations;
     [0, value as usize]
         .iter()
-        .map(|place| files[*place].source.name.to_string())
+        .map(|place| plain_path(&files[*place].source.name))
         .collect()
+}
+
+/// The path without `folder/..` steps, for reading; no link is followed.
+fn plain_path(name: &str) -> String {
+    let mut plain = PathBuf::new();
+    for part in Path::new(name).components() {
+        let is_up = part == Component::ParentDir;
+        let goes_back = matches!(plain.components().next_back(), Some(Component::Normal(_)));
+        match is_up && goes_back {
+            true => drop(plain.pop()),
+            false => plain.push(part),
+        }
+    }
+    plain.display().to_string()
 }
 
 pub fn first_divergence(session: &Session, finding: &Finding) -> FirstDivergence {

@@ -1,6 +1,6 @@
 //! Exit codes, in one place.
 
-use crate::prove::outcome::Outcome;
+use crate::prove::outcome::{OracleResult, OracleVerdict, Outcome};
 use crate::scenario::{Expectation, Grade};
 
 /// How `bitproof` ends. Stable: scripts depend on it.
@@ -68,6 +68,10 @@ impl Exit {
     pub fn of(outcome: &Outcome, requirement: &Requirement, expect: Option<&Expectation>) -> Exit {
         let grade = outcome.grade();
         let own = Exit::of_grade(grade, requirement);
+        let is_checked = |result: &OracleResult| result.verdict != OracleVerdict::NotChecked;
+        if !outcome.oracles.iter().any(is_checked) {
+            return own.max(Exit::NothingChecked);
+        }
         match expect {
             None => own,
             Some(expect) if is_met(expect, outcome) => Exit::Proved,
@@ -144,6 +148,14 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_check_of_nothing_is_no_proof() {
+        let mut outcome = sample::proved();
+        outcome.oracles.clear();
+        let exit = Exit::of(&outcome, &Requirement::default(), None);
+        assert_eq!(exit.code(), 5);
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn failure(report: &Report, message: String, kind: &str) -> TestCaseStatus {
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
     status.set_message(message).set_type(kind);
     let mut body = report.plain_findings();
-    if let Some(command) = report.replay_command() {
+    if let Some(command) = report.line_to_paste() {
         body.push_str(&command);
     }
     status.set_description(body);

@@ -24,6 +24,8 @@ pub struct Report {
     /// What the scenario's author expects, if the scenario says so.
     pub expect: Option<Expectation>,
     pub exit: Exit,
+    /// The command that repeats the check.
+    command: Option<String>,
 }
 
 impl Report {
@@ -33,7 +35,21 @@ impl Report {
             outcome,
             expect,
             exit,
+            command: None,
         }
+    }
+
+    /// Says how to repeat the check, for failures that no token names.
+    #[must_use]
+    pub fn repeated_by(self, command: String) -> Self {
+        let command = Some(command);
+        Report { command, ..self }
+    }
+
+    /// The line to paste after a failure: the replay of one difference, else the check itself.
+    pub fn line_to_paste(&self) -> Option<String> {
+        let check = || self.command.clone().filter(|_| self.exit != Exit::Proved);
+        self.replay_command().or_else(check)
     }
 
     /// The line that reproduces the difference, if there is one.

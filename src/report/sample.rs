@@ -167,6 +167,7 @@ fn witness() -> Witness {
         max_ulp: Some(3),
         counterfactual: true,
         alone: Some(VisibleEffect {
+            steps: 24,
             metric: "lm loss".into(),
             first_step: None,
             value_a: None,
@@ -198,6 +199,7 @@ pub fn divergent() -> Outcome {
         switch: switch.into(),
         removes,
         tried_grade,
+        still_parts: None,
     };
     let mut outcome = proved();
     outcome.scenario.name = "any-allocation".into();
@@ -205,6 +207,7 @@ pub fn divergent() -> Outcome {
     outcome.first_divergence = Some(first_divergence(&variable));
     outcome.witness = Some(witness());
     outcome.visible_effect = Some(VisibleEffect {
+        steps: 24,
         metric: "lm loss".into(),
         first_step: Some(2),
         value_a: Some(Bits::of(5.25)),

@@ -207,7 +207,8 @@ fn a_self_contained_scenario_keeps_its_hash_away_from_its_files() {
     let folder = folder();
     let text = format!(
         "{SAMPLE}data = \"text.txt\"\naccept = [\"input\"]\n[full_size]\ndata_parallel_size = 38\n\
-         [expect]\ngrade = \"divergent\"\nfirst = \"reduce\"\n[override.env]\nNCCL_ALGO = \"Tree\"\n"
+         [expect]\ngrade = \"divergent\"\nfirst = \"reduce\"\n\
+         [override.env]\nNCCL_ALGO = \"Tree\"\n"
     );
     let scenario = load(folder.path(), &text, &Overrides::default())
         .unwrap()

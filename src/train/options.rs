@@ -285,7 +285,8 @@ mod tests {
     /// Every way of being wrong is an error that names what is wrong, never a panic.
     #[test]
     fn bad_options_are_named() {
-        let cases: [(fn(&mut TrainOptions), &str); 22] = [
+        type Spoil = fn(&mut TrainOptions);
+        let cases: [(Spoil, &str); 22] = [
             (|o| o.model.hidden_size = 0, "hidden_size is 0"),
             (|o| o.model.hidden_size = 36, "hidden_size"),
             (|o| o.model.hidden_size = u32::MAX, "wgrad parts"),

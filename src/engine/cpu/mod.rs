@@ -37,7 +37,6 @@ pub struct CpuEngine {
 const DIGEST_WORDS_SHARED: usize = 1 << 15;
 
 struct Program {
-    hash: [u8; 32],
     signature: Signature,
     compiled: Compiled,
 }
@@ -192,12 +191,12 @@ impl Engine for CpuEngine {
     }
 
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError> {
-        if let Some(known) = self
+        let known = self
             .programs
             .iter()
-            .position(|known| known.hash == kernel.hash)
-        {
-            return Ok(ProgramId(known as u32));
+            .position(|program| program.signature.hash == kernel.hash);
+        if let Some(number) = known {
+            return Ok(ProgramId(number as u32));
         }
         let compiled = self
             .code
@@ -208,7 +207,6 @@ impl Engine for CpuEngine {
             })?;
         let signature = Signature::of(kernel);
         self.programs.push(Program {
-            hash: kernel.hash,
             signature,
             compiled,
         });

@@ -27,7 +27,6 @@ pub struct WgpuEngine {
 }
 
 struct Program {
-    hash: [u8; 32],
     signature: Signature,
     row_words: u32,
     pipeline: wgpu::ComputePipeline,
@@ -167,7 +166,6 @@ impl WgpuEngine {
             return Err(error.to_string());
         }
         Ok(Program {
-            hash: kernel.hash,
             signature: Signature::of(kernel),
             row_words,
             pipeline,
@@ -185,7 +183,7 @@ impl Engine for WgpuEngine {
         if let Some(known) = self
             .programs
             .iter()
-            .position(|known| known.hash == kernel.hash)
+            .position(|known| known.signature.hash == kernel.hash)
         {
             return Ok(ProgramId(known as u32));
         }
@@ -223,15 +221,17 @@ impl Engine for WgpuEngine {
     }
 
     fn release(&mut self, arena: ArenaId) -> Result<(), EngineError> {
-        let span = Span {
+        self.arena(Span {
             arena,
             offset_words: 0,
             words: 0,
-        };
-        self.arena(span)?;
-        // The least buffer takes the arena's place: its id is not used again.
-        let buffer = buffers::arena(&self.device, 1)?;
-        self.arenas[arena.0 as usize] = Arena { buffer, words: 0 };
+        })?;
+        let buffer = buffers::storage(&self.device, 0);
+        let old = std::mem::replace(
+            &mut self.arenas[arena.0 as usize],
+            Arena { buffer, words: 0 },
+        );
+        old.buffer.destroy();
         Ok(())
     }
 

@@ -49,7 +49,7 @@ impl Resumption {
     }
 }
 
-/// One restart: the state at a cut, what a checkpoint of it leaves out, and where the run goes on to.
+/// One restart: the state at a cut, what a checkpoint of it leaves out, and where the run ends.
 pub struct Restart<'a> {
     pub cut: u32,
     pub state: &'a State,

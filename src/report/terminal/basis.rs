@@ -1,5 +1,6 @@
 //! What the verdict rests on: oracles, planted faults, losses, the certificate.
 
+use super::finding::oracle_detail;
 use super::{Detail, Page, style};
 use crate::prove::outcome::{Certificate, MutantScore, OracleResult, OracleVerdict, Outcome};
 use crate::report::names::{counted, grouped, slug};
@@ -33,16 +34,9 @@ fn oracle(page: &mut Page, result: &OracleResult) {
         "  {:<3}  {verdict} ({comparisons})",
         result.oracle.name()
     ));
-    if !result.components.is_empty() {
-        let names: Vec<&str> = result
-            .components
-            .iter()
-            .map(|component| component.name())
-            .collect();
-        page.line(format!("       a resumed run lacks: {}", names.join(", ")));
-    }
-    if let Some(detail) = &result.detail {
-        page.sentence(7, detail);
+    // A failure is told in full above.
+    if result.verdict != OracleVerdict::Different {
+        oracle_detail(page, 7, result);
     }
 }
 
@@ -52,13 +46,6 @@ fn mutants(page: &mut Page, score: &MutantScore) {
         "  {} of {} caught at their node",
         score.caught, score.total
     ));
-    for missed in &score.missed {
-        let line = format!(
-            "missed: {} at {}: {}",
-            missed.kind, missed.site, missed.reason
-        );
-        page.sentence(2, &line);
-    }
     if !score.not_planted.is_empty() {
         page.sentence(
             2,

@@ -3,12 +3,14 @@
 
 use super::{Page, style};
 use crate::prove::outcome::{
-    FirstDivergence, Hazard, Outcome, Remedy, VacuityFinding, VacuityReason, VisibleEffect, Witness,
+    FirstDivergence, Hazard, MutantScore, OracleResult, OracleVerdict, Outcome, Remedy,
+    VacuityFinding, VacuityReason, VisibleEffect, Witness,
 };
 use crate::report::junit::vacuity_line;
 use crate::report::names::{counted, grouped, ranks, slug};
 
 pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
+    failed_oracles(page, &outcome.oracles);
     if let Some(first) = &outcome.first_divergence {
         first_divergence(page, first);
     }
@@ -16,11 +18,38 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
         witness(page, shown);
     }
     if let Some(effect) = &outcome.visible_effect {
-        visible_effect(page, effect, outcome.steps);
+        visible_effect(page, effect);
     }
     remedies(page, &outcome.remedies);
     hazards(page, &outcome.hazards);
     vacuity(page, &outcome.vacuity);
+    missed_mutants(page, &outcome.mutants);
+}
+
+fn failed_oracles(page: &mut Page, results: &[OracleResult]) {
+    let is_failed = |result: &&OracleResult| result.verdict == OracleVerdict::Different;
+    for result in results.iter().filter(is_failed) {
+        page.heading(&format!("oracle {} failed", result.oracle.name()));
+        oracle_detail(page, 2, result);
+    }
+}
+
+/// What an oracle lacked or says, one indented line each.
+pub(super) fn oracle_detail(page: &mut Page, indent: usize, result: &OracleResult) {
+    if !result.components.is_empty() {
+        let names: Vec<&str> = result
+            .components
+            .iter()
+            .map(|component| component.name())
+            .collect();
+        page.sentence(
+            indent,
+            &format!("a resumed run lacks: {}", names.join(", ")),
+        );
+    }
+    if let Some(detail) = &result.detail {
+        page.sentence(indent, detail);
+    }
 }
 
 fn first_divergence(page: &mut Page, first: &FirstDivergence) {
@@ -127,17 +156,20 @@ fn alone(page: &mut Page, parts: bool, effect: &VisibleEffect) {
     page.line(format!("  changing this node alone {parts}; {reached}"));
 }
 
-fn visible_effect(page: &mut Page, effect: &VisibleEffect, steps: u32) {
+fn visible_effect(page: &mut Page, effect: &VisibleEffect) {
     page.heading("visible effect");
+    let steps = counted(u64::from(effect.steps), "step");
     let Some(step) = effect.first_step else {
-        let steps = counted(u64::from(steps), "step");
         page.line(format!(
-            "  {} is the same in the {steps} that were run",
+            "  {} is the same in {steps} of both runs",
             effect.metric
         ));
         return;
     };
-    page.line(format!("  {} differs from step {step} on", effect.metric));
+    page.line(format!(
+        "  {} differs from step {step} on (both runs: {steps})",
+        effect.metric
+    ));
     for (name, value) in [("A", &effect.value_a), ("B", &effect.value_b)] {
         if let Some(bits) = value {
             page.line(format!("    {name}  {}  {}", bits.hex, bits.decimal));
@@ -154,13 +186,17 @@ fn remedies(page: &mut Page, remedies: &[Remedy]) {
         let mark = if remedy.removes {
             style::good("removes it")
         } else {
-            style::bad("does not   ")
+            style::bad("does not")
         };
-        page.line(format!(
-            "  {mark}  {} ({})",
-            remedy.switch,
-            remedy.tried_grade.words()
-        ));
+        page.line(format!("  {mark}: {}", remedy.switch));
+        let grade = remedy.tried_grade.words();
+        match &remedy.still_parts {
+            Some(site) if remedy.removes => {
+                page.sentence(4, &format!("the sweep is then {grade}, elsewhere: {site}"));
+            }
+            Some(site) => page.sentence(4, &format!("the sweep stays {grade}: {site}")),
+            None => page.sentence(4, &format!("the sweep is then {grade}")),
+        }
     }
 }
 
@@ -185,6 +221,20 @@ fn hazards(page: &mut Page, hazards: &[Hazard]) {
     let rest = hazards.len().saturating_sub(HAZARDS_SHOWN);
     if rest > 0 {
         page.line(style::dim(&format!("  and {} more", grouped(rest as u64))));
+    }
+}
+
+/// A check that overlooks a planted fault proves nothing: the verdict is vacuous for it.
+fn missed_mutants(page: &mut Page, score: &MutantScore) {
+    if score.missed.is_empty() {
+        return;
+    }
+    page.heading("planted faults that this check did not catch");
+    for missed in &score.missed {
+        page.sentence(
+            2,
+            &format!("{} at {}: {}", missed.kind, missed.site, missed.reason),
+        );
     }
 }
 

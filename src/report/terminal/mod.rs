@@ -70,7 +70,7 @@ impl Report {
             basis::checks(&mut page, &self.outcome);
             basis::certificate(&mut page, &self.outcome, detail);
         }
-        if let Some(command) = self.replay_command() {
+        if let Some(command) = self.line_to_paste() {
             page.line("");
             page.line(format!("reproduce it with: {}", style::bold(&command)));
         }

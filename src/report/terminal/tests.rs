@@ -41,13 +41,15 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
       from topologies/plane2-2x8.toml
 
     visible effect
-      lm loss differs from step 2 on
+      lm loss differs from step 2 on (both runs: 24 steps)
         A  0x40a80000  5.25
         B  0x40a80002  5.250001
 
     switches that were tried
-      removes it  ddp_reduce_scatter_with_fp32_accumulation = true (proved)
-      does not     env.NCCL_ALGO = "Tree" (divergent)
+      removes it: ddp_reduce_scatter_with_fp32_accumulation = true
+        the sweep is then proved
+      does not: env.NCCL_ALGO = "Tree"
+        the sweep is then divergent
 
     choice points, by what proved them
                                P         L0    addends  at full size
@@ -136,4 +138,72 @@ fn lines_fit_the_page_and_styles_strip_away() {
             assert!(line.chars().count() <= 100, "{line}");
         }
     }
+}
+
+#[test]
+fn a_failed_oracle_is_explained_first_and_ends_with_the_check_to_repeat() {
+    use crate::fault::Component;
+    use crate::prove::outcome::OracleVerdict;
+    let mut outcome = sample::proved();
+    outcome.within = Grade::Divergent;
+    outcome.oracles[1].verdict = OracleVerdict::Different;
+    outcome.oracles[1].components = vec![Component::Rng];
+    outcome.oracles[1].detail = Some("resumed after step 1: step 2 differs".into());
+    let report = Report::new(outcome, &Requirement::default(), None);
+    let report = report.repeated_by("bitproof check a.toml".into());
+    let text = style::plain(&report.to_human(Detail::Usual));
+    let failed = text.find("oracle RES failed\n  a resumed run lacks: rng\n  resumed after step 1");
+    assert!(
+        failed < text.find("choice points") && failed.is_some(),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("reproduce it with: bitproof check a.toml\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_fault_that_was_not_caught_is_told_beside_the_verdict() {
+    let mut outcome = sample::vacuous();
+    outcome.mutants.caught = 11;
+    outcome.mutants.missed = vec![crate::prove::outcome::PlantedMutant {
+        kind: "race".into(),
+        site: "step 1, loss, loss, all_reduce".into(),
+        reason: "no node was named".into(),
+    }];
+    let text = plain(outcome, Detail::Usual);
+    assert!(text.contains("did not catch\n  race at step 1, loss, loss, all_reduce: no node"));
+    assert!(text.contains("11 of 12 caught"));
+}
+
+#[test]
+fn points_of_several_ranks_share_a_line() {
+    use crate::numerics::ladder::Rung;
+    use crate::prove::outcome::InputPoint;
+    use crate::world::Family;
+    let point = |site: &str, addends| InputPoint {
+        site: site.into(),
+        family: Family::EmbeddingGrad,
+        rung: Rung::L1,
+        addends,
+        addends_at_full_size: 1_000,
+    };
+    let mut outcome = sample::proved();
+    outcome.input_points = vec![point("here", 4), point("here", 7), point("there", 5)];
+    outcome.input_point_count = 9;
+    let text = plain(outcome, Detail::Usual);
+    let lines = "  L1 here: 4-7 addends, 1,000 at full size (2 points)\n  \
+                 L1 there: 5 addends, 1,000 at full size (1 point)\n  and 6 more\n";
+    assert!(text.contains(lines), "{text}");
+}
+
+#[test]
+fn a_switch_that_leaves_another_difference_says_so() {
+    let mut outcome = sample::divergent();
+    outcome.remedies[0].tried_grade = Grade::Divergent;
+    let text = plain(outcome, Detail::Usual);
+    let told = "accumulation = true (divergent)\n              and leaves another one\n";
+    assert!(text.contains(told), "{text}");
+    assert!(!plain(sample::divergent(), Detail::Usual).contains("leaves another"));
 }

@@ -17,9 +17,7 @@ pub(super) fn run(
     let rows = job.out_rows();
     let indices: Vec<u32> = match permutation {
         None => job.segments.indices.to_vec(),
-        Some(_) => (0..rows)
-            .flat_map(|row| job.segment(row, permutation))
-            .collect(),
+        Some(permutation) => job.permuted_indices(permutation),
     };
     let pointer_words = job.segments.pointers.len() as u32;
     let index_words = (indices.len() as u32).max(1);

@@ -80,6 +80,15 @@ impl Translator<'_, '_> {
                 self.load(&from)?
             }
             Expression::Binary { op, left, right } => self.binary(frame, op, left, right)?,
+            Expression::CallResult(_) => return Err("a call's result before the call".into()),
+            _ => self.operation(frame, handle)?,
+        };
+        Ok(Bound::Value(value))
+    }
+
+    /// Operations on values, and the expressions that build values.
+    fn operation(&mut self, frame: &Frame, handle: Handle<Expression>) -> Result<Val, String> {
+        Ok(match frame.function.expressions[handle] {
             Expression::Unary { op, expr } => {
                 let value = self.value(frame, expr)?;
                 arithmetic::unary(&mut self.b, op, &value)?
@@ -111,15 +120,13 @@ impl Translator<'_, '_> {
                 let value = self.value(frame, expr)?;
                 arithmetic::cast(&mut self.b, &value, kind, convert.is_some())?
             }
-            Expression::CallResult(_) => return Err("a call's result before the call".into()),
             _ => {
                 let function = frame.function;
                 self.constructor(&function.expressions, handle, |this, part| {
                     this.value(frame, part)
                 })?
             }
-        };
-        Ok(Bound::Value(value))
+        })
     }
 
     /// A constant of the module.
@@ -265,7 +272,7 @@ impl Translator<'_, '_> {
         let is_shift = matches!(op, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
         if is_shift
             && x.shape()?.1 > 1
-            && let Expression::Splat { value, .. } = frame.function.expressions[right]
+            && let Some(value) = one_scalar(frame, right)
         {
             let amount = self.value(frame, value)?.leaf();
             return arithmetic::shift_by_scalar(&mut self.b, op, &x, amount);
@@ -315,6 +322,24 @@ fn constant_divisor(frame: &Frame, op: BinaryOperator, right: Handle<Expression>
     let divides = matches!(op, BinaryOperator::Divide | BinaryOperator::Modulo);
     match frame.function.expressions[right] {
         Expression::Literal(Literal::U32(value)) if divides && value != 0 => Some(value),
+        _ => None,
+    }
+}
+
+/// The scalar that fills every lane of a vector, where that can be seen.
+fn one_scalar(frame: &Frame, vector: Handle<Expression>) -> Option<Handle<Expression>> {
+    let expressions = &frame.function.expressions;
+    match expressions[vector] {
+        Expression::Splat { value, .. } => Some(value),
+        Expression::Compose { ref components, .. } => {
+            let first = *components.first()?;
+            let same =
+                |other: &Handle<Expression>| match (&expressions[first], &expressions[*other]) {
+                    (Expression::Literal(a), Expression::Literal(b)) => a == b,
+                    _ => false,
+                };
+            components.iter().all(same).then_some(first)
+        }
         _ => None,
     }
 }
