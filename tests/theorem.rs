@@ -6,6 +6,8 @@
 
 #[path = "theorem/brute.rs"]
 mod brute;
+#[path = "theorem/plans.rs"]
+mod plans;
 #[path = "theorem/program.rs"]
 mod program;
 #[path = "theorem/values.rs"]

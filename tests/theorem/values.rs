@@ -48,11 +48,12 @@ pub enum Kind {
 
 /// Kinds whose sums stay exact for a while.
 pub const CALM: [Kind; 3] = [Kind::Zeros, Kind::Integers, Kind::Powers];
-pub const ANY: [Kind; 6] = [
+pub const ANY: [Kind; 7] = [
     Kind::Zeros,
     Kind::Integers,
-    Kind::Powers,
     Kind::Cancelling,
+    Kind::Cancelling,
+    Kind::Rough,
     Kind::Rough,
     Kind::Tiny,
 ];

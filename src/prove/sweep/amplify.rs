@@ -18,6 +18,8 @@ use super::elements::Elements;
 
 /// Addends of a retest, at least.
 const ADDENDS_MIN: usize = 8;
+/// And at most.
+const ADDENDS_MAX: usize = 64;
 /// Elements of a retest, at most.
 const ELEMENTS_MAX: usize = 1024;
 
@@ -77,39 +79,22 @@ pub(super) fn differs(
 /// 2^(3 (k mod 8)). A zero or a value without low bits is given some, so that a retest of
 /// all-zero gradients says something.
 fn amplified(elements: &Elements, count: usize, dtype: Dtype) -> Vec<Vec<u32>> {
-    let mut addends = vec![vec![0; count]; 0];
-    let mut element_addends: Vec<Vec<f32>> = (0..count)
-        .map(|element| elements.multiplied(element))
-        .collect();
-    let n = element_addends
-        .iter()
-        .map(Vec::len)
-        .max()
-        .unwrap_or(1)
-        .clamp(ADDENDS_MIN, 64);
-    for (element, values) in element_addends.iter_mut().enumerate() {
-        if values.is_empty() {
-            values.push(0.0);
-        }
-        let own = values.len();
-        for k in 0..n {
-            let tame = if k < own { values[k] } else { values[k % own] };
-            let value = dtype.round(scaled(tame, element, k));
-            match values.get_mut(k) {
-                Some(place) => *place = value,
-                None => values.push(value),
-            }
-        }
+    let mut own: Vec<Vec<f32>> = (0..count).map(|at| elements.multiplied(at)).collect();
+    for values in own.iter_mut().filter(|values| values.is_empty()) {
+        values.push(0.0);
     }
-    for k in 0..n {
-        addends.push(
-            element_addends
-                .iter()
-                .map(|values| values[k].to_bits())
-                .collect(),
-        );
-    }
-    addends
+    let most = own.iter().map(Vec::len).max().unwrap_or(1);
+    let addend = |k: usize| {
+        let values = own.iter().enumerate();
+        let value = |(at, values): (usize, &Vec<f32>)| {
+            let tame = values[k % values.len()];
+            dtype.round(scaled(tame, at, k)).to_bits()
+        };
+        values.map(value).collect()
+    };
+    (0..most.clamp(ADDENDS_MIN, ADDENDS_MAX))
+        .map(addend)
+        .collect()
 }
 
 fn scaled(value: f32, element: usize, k: usize) -> f32 {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 /// Single swaps of neighbours that are tried before anything else.
 const SWAPS_MAX: u32 = 64;
-/// Further orders that are tried.
+/// Orders that each further search tries.
 const TRIALS_MAX: u32 = 256;
 
 /// The order, and the place of its one swap where one suffices.
 type Plain = (Arc<[u32]>, Option<u32>);
 
-/// The plainest order found that `still_parts`: ascending but for one swap of neighbours, else the
-/// given one with whatever stretches of it could be sorted, and then single inversions undone.
+/// The plainest order found that `still_parts`: ascending but for one swap of neighbours, else but
+/// for one writer that lands elsewhere, else the given one with whatever stretches of it could be
+/// sorted, and then single inversions undone.
 pub(super) fn plainest<E>(
     permutation: Arc<[u32]>,
     still_parts: &mut impl FnMut(&Arc<[u32]>) -> Result<bool, E>,
@@ -21,6 +22,11 @@ pub(super) fn plainest<E>(
         let swapped = swapped_neighbours(writers, place);
         if still_parts(&swapped)? {
             return Ok((swapped, Some(place)));
+        }
+    }
+    for moved in moves(writers).take(TRIALS_MAX as usize) {
+        if still_parts(&moved)? {
+            return Ok((moved, None));
         }
     }
     let mut trials = TRIALS_MAX;
@@ -83,6 +89,19 @@ fn swapped_neighbours(writers: u32, place: u32) -> Arc<[u32]> {
     order.into()
 }
 
+/// Ascending, but for one writer that lands at least two places away; the nearest places first.
+fn moves(writers: u32) -> impl Iterator<Item = Arc<[u32]>> {
+    let pairs = (2..writers).flat_map(move |by| (0..writers - by).map(move |at| (at, at + by)));
+    pairs.flat_map(move |(low, high)| {
+        [(low, high), (high, low)].map(|(from, to)| {
+            let mut order: Vec<u32> = (0..writers).collect();
+            let writer = order.remove(from as usize);
+            order.insert(to as usize, writer);
+            order.into()
+        })
+    })
+}
+
 /// Swaps of neighbours that an order is away from ascending: its inversions.
 pub fn adjacent_swaps(order: &[u32]) -> u64 {
     let pairs = |(place, writer): (usize, &u32)| {
@@ -123,6 +142,11 @@ mod tests {
         let parts = |order: &[u32]| place(order, 6) < place(order, 2);
         let (order, swap) = shrunk(&[7, 6, 5, 4, 3, 2, 1, 0], parts);
         assert_eq!((swap, adjacent_swaps(&order)), (None, 4), "{order:?}");
+        // Two pairs that must both be out of order, far apart: no single move does that.
+        let parts =
+            |order: &[u32]| place(order, 1) < place(order, 0) && place(order, 7) < place(order, 6);
+        let (order, _) = shrunk(&[7, 6, 5, 4, 3, 2, 1, 0], parts);
+        assert_eq!(order[..], [1, 0, 2, 3, 4, 5, 7, 6]);
     }
 
     #[test]
