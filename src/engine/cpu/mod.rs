@@ -108,40 +108,66 @@ impl CpuEngine {
     }
 }
 
+/// Where the operands of all launches of a run lie, one launch after the other.
+struct Operands {
+    slots: Vec<OperandSlot>,
+    /// The first slot of each launch, and the end of the last.
+    starts: Vec<usize>,
+}
+
+impl Operands {
+    /// `launch::check` has passed every launch.
+    fn of(launches: &[Launch], programs: &[Program], arenas: &mut [Vec<u32>]) -> Operands {
+        let mut slots = Vec::with_capacity(launches.iter().map(|l| l.operands.len()).sum());
+        let mut starts = Vec::with_capacity(launches.len() + 1);
+        for launch in launches {
+            starts.push(slots.len());
+            let operands = &programs[launch.program.0 as usize].signature.operands;
+            for (span, operand) in launch.operands.iter().zip(operands) {
+                // Makes no reference to the words, so earlier addresses of the arena stay good.
+                let arena = arenas[span.arena.0 as usize].as_mut_ptr();
+                let start = arena.expose_provenance();
+                slots.push(OperandSlot {
+                    first: start + span.offset_words as usize * size_of::<u32>(),
+                    extent: span.words / operand.element_words,
+                    reserved: 0,
+                });
+            }
+        }
+        starts.push(slots.len());
+        Operands { slots, starts }
+    }
+
+    fn launch(&self, launch: usize) -> &[OperandSlot] {
+        &self.slots[self.starts[launch]..self.starts[launch + 1]]
+    }
+}
+
 /// Runs the slices of one piece in order, on this thread. `Err` holds the launch and its fault.
 fn run_piece<'a>(
     programs: &'a [Program],
     launches: &[Launch],
-    arenas: &[usize],
+    operands: &Operands,
     piece: &[Slice],
 ) -> Result<(), (usize, &'a Fault)> {
     assert!(
         arithmetic_is_strict(),
         "this thread's float control register was changed"
     );
-    let mut slots: Vec<OperandSlot> = Vec::new();
     for slice in piece {
         let launch = &launches[slice.launch];
         let program = &programs[launch.program.0 as usize];
-        slots.clear();
-        for (span, operand) in launch.operands.iter().zip(&program.signature.operands) {
-            let start = arenas[span.arena.0 as usize];
-            slots.push(OperandSlot {
-                first: start + span.offset_words as usize * size_of::<u32>(),
-                extent: span.words / operand.element_words,
-                reserved: 0,
-            });
-        }
         let work = Work {
             begin: slice.begin,
             end: slice.end,
             grid: launch.grid,
         };
+        let slots = operands.launch(slice.launch);
         // SAFETY: `launch::check` has shown one operand for each binding, every span inside its
         // arena and as many params as the kernel takes. `run` holds the engine and with it the
-        // arenas mutably, has exposed the provenance of each, and no reference to their words
-        // lives until it returns; `Vec<u32>` aligns them to 4.
-        let fault = unsafe { program.compiled.call(&slots, &launch.params, &work) };
+        // arenas mutably, `Operands::of` has exposed the provenance of each that is named, and no
+        // reference to their words lives until `run` returns; `Vec<u32>` aligns them to 4.
+        let fault = unsafe { program.compiled.call(slots, &launch.params, &work) };
         if let Some(fault) = fault {
             return Err((slice.launch, fault));
         }
@@ -266,12 +292,8 @@ impl Engine for CpuEngine {
             let words = |arena: u32| self.arenas.get(arena as usize).map(Vec::len);
             launch::check(&program.signature, launch, place, words)?;
         }
-        let arenas: Vec<usize> = self
-            .arenas
-            .iter_mut()
-            .map(|arena| arena.as_mut_ptr().expose_provenance())
-            .collect();
         let programs = &self.programs[..];
+        let operands = Operands::of(launches, programs, &mut self.arenas);
         let pieces = schedule::cut(launches, self.workers, |launch| {
             let signature = &programs[launch.program.0 as usize].signature;
             let in_place = signature
@@ -287,7 +309,7 @@ impl Engine for CpuEngine {
                 whole: in_place || launch::overlaps(launch),
             }
         });
-        let run = |piece: &Vec<Slice>| run_piece(programs, launches, &arenas, piece);
+        let run = |piece: &Vec<Slice>| run_piece(programs, launches, &operands, piece);
         // Pieces are in launch order, so the first error is that of the least launch, whichever
         // thread met its own first.
         let outcome: Vec<Result<(), (usize, &Fault)>> = match &self.pool {

@@ -3,6 +3,7 @@
 //! and is reported at once, without timeouts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -19,8 +20,10 @@ use crate::world::rank::{
     Allocation, COMPUTE_STREAM, Component, Declaration, GroupId, Park, Parked, RankError, Reply,
     StreamId, Tensor,
 };
-use crate::world::site::{Phase, Site};
+use crate::world::site::{Name, Phase, Site};
 
+use super::heads::Heads;
+use super::local::SlotPlans;
 use super::planted::CommandFaults;
 use super::{Drift, NodeRecord, PlantedFault, RunOptions, RunRecord, StateTensor, World, stall};
 
@@ -60,22 +63,34 @@ impl RankState {
         self.accesses.is_some() || !self.live_in.is_empty()
     }
 
-    /// Takes the head of `stream` if it costs nothing and need not wait.
-    fn take_free_head(&mut self, stream: StreamId) -> Option<Issued> {
+    /// Takes the head of `stream`, which begins; the next one comes into sight.
+    pub fn take_head(&mut self, rank: u32, stream: StreamId, heads: &mut Heads) -> Option<Issued> {
         let queue = self.streams.get_mut(&stream)?;
-        let free = match queue.front()?.command {
-            Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. } => true,
-            Command::Wait { ticket } => self.tickets.get(ticket as usize) == Some(&true),
-            _ => false,
-        };
-        if free { queue.pop_front() } else { None }
+        let issued = queue.pop_front()?;
+        if let Some(next) = queue.front() {
+            heads.appeared(rank, stream, &next.command);
+        }
+        if let Some(accesses) = &mut self.accesses {
+            accesses.begin(stream, &issued);
+        }
+        Some(issued)
     }
 
-    /// The command is taken from the head of `stream`.
-    pub fn begin(&mut self, stream: StreamId, issued: &Issued) {
-        if let Some(accesses) = &mut self.accesses {
-            accesses.begin(stream, issued);
+    /// Whether the head of `stream` costs nothing and need not wait.
+    fn has_free_head(&self, stream: StreamId) -> bool {
+        let head = self.streams.get(&stream).and_then(VecDeque::front);
+        match head.map(|issued| &issued.command) {
+            Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
+            Some(Command::Wait { ticket }) => self.tickets.get(*ticket as usize) == Some(&true),
+            _ => false,
         }
+    }
+
+    /// The stream after `stream`, or the first.
+    fn stream_after(&self, stream: Option<StreamId>) -> Option<StreamId> {
+        let from = stream.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = self.streams.range((from, Bound::Unbounded));
+        later.next().map(|(stream, _)| *stream)
     }
 
     /// The collective or message on `stream` is over.
@@ -109,6 +124,8 @@ pub(super) struct Coordinator<'a> {
     pub wave: u32,
     hazards: HazardLog,
     command_faults: CommandFaults,
+    pub heads: Heads,
+    pub slot_plans: SlotPlans,
 }
 
 /// Something a node wrote, on its way into a root.
@@ -166,6 +183,8 @@ impl<'a> Coordinator<'a> {
             wave: 0,
             hazards: HazardLog::default(),
             command_faults: CommandFaults::new(&options.faults),
+            heads: Heads::new(world.ranks, &world.communicators),
+            slot_plans: SlotPlans::new(),
         })
     }
 
@@ -253,11 +272,16 @@ impl<'a> Coordinator<'a> {
         let state = &mut self.ranks[rank as usize];
         let grown = state.memory.grow(self.engine, parked.extent_words);
         grown.map_err(|source| at(&rank.to_string(), "memory", source))?;
+        self.heads.stir(rank);
         for (stream, issued) in parked.issued {
             if let Some(accesses) = &mut state.accesses {
                 accesses.issued(&issued);
             }
-            state.streams.entry(stream).or_default().push_back(issued);
+            let queue = state.streams.entry(stream).or_default();
+            if queue.is_empty() {
+                self.heads.appeared(rank, stream, &issued.command);
+            }
+            queue.push_back(issued);
         }
         state.finished = matches!(parked.park, Park::Finished(_));
         state.park = Some(parked.park);
@@ -297,13 +321,20 @@ impl<'a> Coordinator<'a> {
 
     /// One wave; false when nothing was ready.
     fn run_wave(&mut self) -> Result<bool, WorldError> {
-        self.advance_tickets()?;
+        let stirred = self.heads.take_stirred();
+        self.advance_tickets(&stirred)?;
         let mut written = Vec::new();
-        let local = self.run_local(&mut written)?;
+        let local = self.run_local(&stirred, &mut written)?;
         let joint = self.run_collectives(&mut written)?;
         let messages = self.run_messages(&mut written)?;
         self.account(&written)?;
-        self.log_hazards();
+        if self.options.hazard_steps_max > 0 {
+            let mut touched = stirred;
+            touched.extend_from_slice(self.heads.stirred());
+            touched.sort_unstable();
+            touched.dedup();
+            touched.into_iter().for_each(|rank| self.log_hazards(rank));
+        }
         let ran = local || joint || messages;
         self.wave += u32::from(ran);
         self.record.waves += u64::from(ran);
@@ -312,9 +343,9 @@ impl<'a> Coordinator<'a> {
 
     /// Records, waits and the bounds of allocations cost no wave: they run until a stream is
     /// blocked or has work at its head.
-    fn advance_tickets(&mut self) -> Result<(), WorldError> {
-        for rank in 0..self.world.ranks {
-            while self.advance_rank(rank)? {}
+    fn advance_tickets(&mut self, stirred: &[u32]) -> Result<(), WorldError> {
+        for rank in stirred {
+            while self.advance_rank(*rank)? {}
         }
         Ok(())
     }
@@ -322,12 +353,14 @@ impl<'a> Coordinator<'a> {
     /// One pass over a rank's streams; false when none of them moved.
     fn advance_rank(&mut self, rank: u32) -> Result<bool, WorldError> {
         let state = &mut self.ranks[rank as usize];
-        let streams: Vec<StreamId> = state.streams.keys().copied().collect();
         let mut moved = false;
-        for stream in streams {
-            while let Some(issued) = state.take_free_head(stream) {
+        let mut place = None;
+        while let Some(stream) = state.stream_after(place) {
+            place = Some(stream);
+            while state.has_free_head(stream) {
                 moved = true;
-                state.begin(stream, &issued);
+                let issued = state.take_head(rank, stream, &mut self.heads);
+                let issued = issued.expect("a head was seen");
                 match issued.command {
                     Command::Record { ticket } => state.complete(ticket),
                     Command::Alloc {
@@ -347,13 +380,12 @@ impl<'a> Coordinator<'a> {
         Ok(moved)
     }
 
-    fn log_hazards(&mut self) {
-        for (rank, state) in self.ranks.iter_mut().enumerate() {
-            let found = state.accesses.as_mut().map(AccessTracker::take_found);
-            for conflict in found.iter().flatten() {
-                let communicators = &self.world.communicators;
-                self.hazards.add(rank as u32, conflict, communicators);
-            }
+    fn log_hazards(&mut self, rank: u32) {
+        let state = &mut self.ranks[rank as usize];
+        let found = state.accesses.as_mut().map(AccessTracker::take_found);
+        for conflict in found.iter().flatten() {
+            let communicators = &self.world.communicators;
+            self.hazards.add(rank, conflict, communicators);
         }
     }
 
@@ -432,9 +464,11 @@ impl<'a> Coordinator<'a> {
     fn boundaries(&mut self, ready: &[u32]) -> Result<(), WorldError> {
         let mut ended: Vec<(u32, Option<u32>, Vec<Allocation>)> = Vec::new();
         for rank in ready {
-            match &self.ranks[*rank as usize].park {
-                Some(Park::Setup { live }) => ended.push((*rank, None, live.clone())),
-                Some(Park::Step { step, live }) => ended.push((*rank, Some(*step), live.clone())),
+            match &mut self.ranks[*rank as usize].park {
+                Some(Park::Setup { live }) => ended.push((*rank, None, std::mem::take(live))),
+                Some(Park::Step { step, live }) => {
+                    ended.push((*rank, Some(*step), std::mem::take(live)));
+                }
                 _ => {}
             }
         }
@@ -477,7 +511,7 @@ impl<'a> Coordinator<'a> {
         }
         let Some(step) = step else {
             for allocation in live {
-                let key = (rank, allocation.name.clone(), allocation.occurrence);
+                let key = (rank, allocation.name.to_string(), allocation.occurrence);
                 if self.options.keep_setup {
                     let words = self.engine.read(state.memory.allocation(allocation))?;
                     self.record.setup.insert(key.clone(), words);
@@ -525,27 +559,30 @@ impl<'a> Coordinator<'a> {
 
     /// Scalars that the user sees are read when a step ends.
     fn read_metrics(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
-        let metrics = self.ranks[rank as usize].metrics.clone();
-        for (name, tensor) in metrics {
-            let site = Arc::new(Site {
+        let metrics = std::mem::take(&mut self.ranks[rank as usize].metrics);
+        for (name, tensor) in &metrics {
+            let tensor = *tensor;
+            let site = || Site {
                 step,
                 microbatch: None,
                 phase: Phase::Checkpoint,
-                module: String::new(),
-                op: format!("metric {name}"),
-            });
+                module: Name::from(""),
+                op: Name::from(format!("metric {name}")),
+            };
             let state = &mut self.ranks[rank as usize];
             for (_, tracker) in &mut state.live_in {
                 tracker.on_read(tensor);
             }
             if let Some(accesses) = &mut state.accesses {
-                accesses.read_at_end(&site, COMPUTE_STREAM, tensor);
+                accesses.read_at_end(&Arc::new(site()), COMPUTE_STREAM, tensor);
             }
             let words = self.engine.read(state.memory.span(tensor))?;
             let value = words.first().map_or(0.0, |word| f32::from_bits(*word));
-            self.record.metrics.entry((step, name)).or_insert(value);
+            let key = (step, name.clone());
+            self.record.metrics.entry(key).or_insert(value);
         }
-        self.log_hazards();
+        self.ranks[rank as usize].metrics = metrics;
+        self.log_hazards(rank);
         Ok(())
     }
 
@@ -576,25 +613,19 @@ impl<'a> Coordinator<'a> {
     /// Copies that must agree across ranks (XR).
     fn compare_replicas(&mut self, step: Option<u32>) -> Result<(), EngineError> {
         for ((group, name), tensors) in &self.replicas {
-            let mut first: Option<(u32, Digest)> = None;
-            for (rank, tensor) in tensors {
-                let span = self.ranks[*rank as usize].memory.span(*tensor);
-                let digest = self.engine.digests(&[span])?[0];
-                match first {
-                    None => first = Some((*rank, digest)),
-                    Some((_, expected)) if expected == digest => {}
-                    Some((other, _)) => {
-                        let group = self.world.communicators[group.0 as usize].name.clone();
-                        let (name, ranks) = (name.clone(), (other, *rank));
-                        self.record.drifts.push(Drift {
-                            step,
-                            group,
-                            name,
-                            ranks,
-                        });
-                        break;
-                    }
-                }
+            let span =
+                |(rank, tensor): (&u32, &Tensor)| self.ranks[*rank as usize].memory.span(*tensor);
+            let spans: Vec<Span> = tensors.iter().map(span).collect();
+            let digests = self.engine.digests(&spans)?;
+            let mut copies = tensors.keys().zip(digests);
+            let (first, expected) = copies.next().expect("a replica was declared");
+            if let Some((other, _)) = copies.find(|(_, digest)| *digest != expected) {
+                self.record.drifts.push(Drift {
+                    step,
+                    group: self.world.communicators[group.0 as usize].name.clone(),
+                    name: name.clone(),
+                    ranks: (*first, *other),
+                });
             }
             self.record.replicas_compared += 1;
         }

@@ -1,5 +1,6 @@
 //! Commands of one rank alone: at most one a rank and wave, from its lowest ready stream.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::{CopyWords, Launch};
@@ -15,13 +16,17 @@ use super::coordinator::{Coordinator, Written, at};
 use super::measure::{Marked, overlap};
 
 impl Coordinator<'_> {
-    /// Executes the ready local head of every rank; false when there was none.
-    pub fn run_local(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
+    /// Executes the ready local head of every rank that stirred; false when there was none.
+    pub fn run_local(
+        &mut self,
+        stirred: &[u32],
+        written: &mut Vec<Written>,
+    ) -> Result<bool, WorldError> {
         let mut launches = Vec::new();
         let mut marked = Vec::new();
         let mut folds = Vec::new();
         let mut any = false;
-        for rank in 0..self.world.ranks {
+        for rank in stirred.iter().copied() {
             let Some(issued) = self.take_local_head(rank) else {
                 continue;
             };
@@ -42,7 +47,7 @@ impl Coordinator<'_> {
 
     fn take_local_head(&mut self, rank: u32) -> Option<Issued> {
         let state = &mut self.ranks[rank as usize];
-        let (stream, queue) = state.streams.iter_mut().find(|(_, queue)| {
+        let (stream, _) = state.streams.iter().find(|(_, queue)| {
             queue.front().is_some_and(|issued| {
                 matches!(
                     issued.command,
@@ -54,9 +59,9 @@ impl Coordinator<'_> {
                 )
             })
         })?;
-        let (stream, issued) = (*stream, queue.pop_front()?);
-        state.begin(stream, &issued);
-        Some(issued)
+        let stream = *stream;
+        self.heads.stir(rank);
+        state.take_head(rank, stream, &mut self.heads)
     }
 
     fn prepare_launch(
@@ -206,7 +211,7 @@ impl Coordinator<'_> {
                 FoldJob::Slots(SlotsJob {
                     addends: (0..*slots).map(part).collect(),
                     accumulator: (*init == Init::Accumulator).then_some(span),
-                    plan: Arc::new(slots_plan(*addends, *slots, *out, *init)),
+                    plan: slots_plan(&mut self.slot_plans, *addends, *slots, *out, *init),
                     outs: vec![(0..u64::from(out.len), span)],
                 })
             }
@@ -345,27 +350,39 @@ fn deliver(node: &FoldNode, written: &mut Vec<Written>) {
     }
 }
 
-/// Slots in ascending order.
-fn slots_plan(addends: Tensor, slots: u32, out: Tensor, init: Init) -> Plan {
+/// Plans of slot folds by their slots, elements and arithmetic.
+pub(super) type SlotPlans = BTreeMap<(u32, u64, Arithmetic), Arc<Plan>>;
+
+/// Slots in ascending order. Equal folds share one plan, and so its tables.
+fn slots_plan(
+    known: &mut SlotPlans,
+    addends: Tensor,
+    slots: u32,
+    out: Tensor,
+    init: Init,
+) -> Arc<Plan> {
     let arithmetic = Arithmetic {
         init,
         ..Arithmetic::sum(addends.dtype, crate::numerics::Dtype::F32, out.dtype)
     };
     let elements = u64::from(out.len);
-    let tree = Tree::Chain {
-        ring: (0..slots).collect(),
-        start: 0,
-    };
-    let pieces = vec![Piece {
-        range: 0..elements,
-        tree,
-    }];
-    Plan {
-        addend_count: slots,
-        element_count: elements,
-        arithmetic,
-        pieces,
-    }
+    let plan = known.entry((slots, elements, arithmetic));
+    let plan = plan.or_insert_with(|| {
+        let tree = Tree::Chain {
+            ring: (0..slots).collect(),
+            start: 0,
+        };
+        Arc::new(Plan {
+            addend_count: slots,
+            element_count: elements,
+            arithmetic,
+            pieces: vec![Piece {
+                range: 0..elements,
+                tree,
+            }],
+        })
+    });
+    plan.clone()
 }
 
 fn bad(rank: u32, issued: &Issued, message: String) -> WorldError {

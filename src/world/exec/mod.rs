@@ -3,6 +3,7 @@
 
 mod collective;
 mod coordinator;
+mod heads;
 mod local;
 mod measure;
 mod planted;
