@@ -1,9 +1,15 @@
-//! The cpu engine: matrix products beside `ndarray`, the cost of a launch, compile time.
+//! The cpu engine: matrix products beside `ndarray`, the cost of a launch, compile time, folds.
+
+use std::sync::Arc;
 
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::engine::{Engine, Launch, Span};
 use bitproof::kernel::Registry;
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use bitproof::numerics::Dtype;
+use bitproof::plan::{Arithmetic, Init, Piece, Plan, Tree};
+use bitproof::world::fold::{FoldJob, FoldLab, FoldNode, FoldOrder, FoldPrograms, SlotsJob};
+use bitproof::world::{Choice, Family, NodeId, Owner, Phase, Site};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const SIZE: u32 = 64;
 const RANKS: u32 = 512;
@@ -85,14 +91,131 @@ fn launch_cost(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Each iteration compiles in an engine that has compiled nothing.
 fn compile(criterion: &mut Criterion) {
     let registry = Registry::new().expect("shaders link");
-    let kernel = registry.get("matmul_nn").expect("valid");
-    criterion.bench_function("compile matmul_nn", |bencher| {
-        let mut engine = CpuEngine::new(1).expect("an engine");
-        bencher.iter(|| engine.load(kernel).expect("compiles"));
-    });
+    let mut group = criterion.benchmark_group("compile");
+    group.sample_size(20);
+    for name in ["matmul_nn", "fold", "adamw", "attention_backward_query"] {
+        let kernel = registry.get(name).expect("valid");
+        group.bench_function(name, |bencher| {
+            let fresh = || CpuEngine::new(1).expect("an engine");
+            let compile = |engine: &mut CpuEngine| engine.load(kernel).expect("compiles");
+            bencher.iter_batched_ref(fresh, compile, BatchSize::PerIteration);
+        });
+    }
+    group.finish();
 }
 
-criterion_group!(benches, matmul, launch_cost, compile);
+/// Words of all addends of a fold: 16 MiB.
+const FOLD_WORDS: u32 = 1 << 22;
+
+/// A sum of `n` addends, whole vec4s each: side by side as slots of one rank, or one a rank.
+fn fold_node(engine: &mut CpuEngine, n: u32, apart: bool) -> FoldNode {
+    let elements = FOLD_WORDS / n / 4 * 4;
+    let together = engine.alloc(n * elements, 0.5f32.to_bits());
+    let together = together.expect("memory");
+    let addend = |k: u32| match apart {
+        true => whole(engine, elements),
+        false => Span {
+            arena: together,
+            offset_words: k * elements,
+            words: elements,
+        },
+    };
+    let addends = (0..n).map(addend).collect();
+    let out = whole(engine, elements);
+    let tree = Tree::Chain {
+        ring: (0..n).collect(),
+        start: 0,
+    };
+    let range = 0..u64::from(elements);
+    let plan = Plan {
+        addend_count: n,
+        element_count: u64::from(elements),
+        arithmetic: Arithmetic {
+            init: Init::First,
+            ..Arithmetic::sum(Dtype::F32, Dtype::F32, Dtype::F32)
+        },
+        pieces: vec![Piece {
+            range: range.clone(),
+            tree,
+        }],
+    };
+    let job = SlotsJob {
+        addends,
+        accumulator: None,
+        plan: Arc::new(plan),
+        outs: vec![(range, out)],
+    };
+    FoldNode {
+        id: NodeId {
+            step: 1,
+            owner: Owner::Rank(0),
+            ordinal: 0,
+        },
+        wave: 0,
+        site: Arc::new(Site {
+            step: 1,
+            microbatch: None,
+            phase: Phase::GradReduce,
+            module: "main_grad".into(),
+            op: "accumulate".into(),
+        }),
+        family: Family::MicrobatchAccumulation,
+        group: None,
+        ranks: Arc::new([0]),
+        choice: Choice::Pinned,
+        job: FoldJob::Slots(job),
+    }
+}
+
+fn whole(engine: &mut CpuEngine, words: u32) -> Span {
+    let arena = engine.alloc(words, 0.5f32.to_bits()).expect("memory");
+    Span {
+        arena,
+        offset_words: 0,
+        words,
+    }
+}
+
+fn fold(criterion: &mut Criterion) {
+    let registry = Registry::new().expect("shaders link");
+    let mut group = criterion.benchmark_group("fold of 16 MiB, 2 workers");
+    group.throughput(Throughput::Bytes(4 * u64::from(FOLD_WORDS)));
+    group.sample_size(10);
+    for n in [8, 64, 2_432] {
+        for (place, apart) in [("slots", false), ("ranks", true)] {
+            let mut engine = CpuEngine::new(2).expect("an engine");
+            let node = fold_node(&mut engine, n, apart);
+            let mut load = |name| {
+                let kernel = registry.get(name).expect("valid");
+                engine.load(kernel).expect("compiles")
+            };
+            let (fold, segments) = (load("fold"), load("fold_segments"));
+            let mut arena = || engine.alloc(64, 0).expect("memory");
+            let programs = FoldPrograms {
+                fold,
+                segments,
+                scratch: arena(),
+                tables: arena(),
+                results: arena(),
+            };
+            let FoldJob::Slots(job) = &node.job else {
+                unreachable!("slots were asked for");
+            };
+            let order = FoldOrder::Plan(job.plan.clone());
+            let mut lab = FoldLab {
+                engine: &mut engine,
+                programs,
+            };
+            group.bench_function(format!("{n} {place}"), |bencher| {
+                bencher.iter(|| lab.execute(&[(&node, order.clone())]).expect("runs"));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, matmul, launch_cost, compile, fold);
 criterion_main!(benches);

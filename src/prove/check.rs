@@ -113,10 +113,8 @@ pub fn check(
     ))
 }
 
-pub(super) fn reference_run(
-    session: &mut Session,
-    sweep: &mut Sweep,
-) -> Result<RunRecord, CheckError> {
+/// The canonical schedule's run, with the sweep watching, hazards looked for and cuts followed.
+pub fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, CheckError> {
     let scenario = &session.scenario;
     let last = scenario.steps;
     let cuts: BTreeSet<u32> = scenario
@@ -189,7 +187,7 @@ pub(super) fn restarts_of(
 }
 
 /// Components of which a word is live-in after the first step.
-fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
+pub fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
     let live_in = reference.live_in.get(&1).into_iter().flatten();
     live_in
         .filter_map(|(key, _)| reference.setup_components.get(key))

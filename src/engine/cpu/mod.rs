@@ -9,6 +9,7 @@
 mod jit;
 mod native;
 mod schedule;
+mod spares;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use crate::numerics::Digest;
 use jit::{Fault, OperandSlot, Work};
 use native::{Compiled, NativeCode};
 use schedule::{Cost, Slice};
+use spares::Spares;
 
 /// Runs kernels on the processor.
 pub struct CpuEngine {
@@ -28,6 +30,7 @@ pub struct CpuEngine {
     programs: Vec<Program>,
     code: NativeCode,
     arenas: Vec<Vec<u32>>,
+    spares: Spares,
     workers: usize,
     /// `None` with one worker: everything runs on the calling thread.
     pool: Option<rayon::ThreadPool>,
@@ -67,6 +70,7 @@ impl CpuEngine {
             programs: Vec::new(),
             code,
             arenas: Vec::new(),
+            spares: Spares::default(),
             workers,
             pool,
         })
@@ -254,14 +258,23 @@ impl Engine for CpuEngine {
                 words,
             }));
         };
-        let more = (words as usize).saturating_sub(arena.len());
+        let words = words as usize;
+        if words <= arena.len() {
+            return Ok(());
+        }
+        if words > arena.capacity()
+            && let Some(mut spare) = self.spares.take(words)
+        {
+            spare.extend_from_slice(arena);
+            self.spares.give(std::mem::replace(arena, spare));
+        }
         arena
-            .try_reserve_exact(more)
+            .try_reserve_exact(words - arena.len())
             .map_err(|error| EngineError::OutOfMemory {
-                words: u64::from(words),
+                words: words as u64,
                 reason: error.to_string(),
             })?;
-        arena.resize(arena.len() + more, poison);
+        arena.resize(words, poison);
         Ok(())
     }
 
@@ -272,7 +285,8 @@ impl Engine for CpuEngine {
             words: 0,
         };
         let words = self.arenas.get_mut(arena.0 as usize);
-        *words.ok_or_else(|| outside(span))? = Vec::new();
+        let words = words.ok_or_else(|| outside(span))?;
+        self.spares.give(std::mem::take(words));
         Ok(())
     }
 

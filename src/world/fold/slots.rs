@@ -175,7 +175,7 @@ impl Layout {
 
 /// Elements `from..from + count` of all addends as one operand with its stride, where they already
 /// stand as `fold.wgsl` reads them: in one arena, evenly apart, in whole vec4s.
-fn strided(job: &SlotsJob, from: u32, count: u32) -> Option<(Span, u32)> {
+pub(super) fn strided(job: &SlotsJob, from: u32, count: u32) -> Option<(Span, u32)> {
     let (first, second) = (job.addends.first()?, job.addends.get(1)?);
     let stride = second.offset_words.checked_sub(first.offset_words)?;
     let apart = job.addends.windows(2).all(|pair| {

@@ -738,9 +738,11 @@ impl Rank {
         if let Some(message) = self.failure.take() {
             return Err(RankError::Program(message));
         }
+        // A step issues as much as the one before.
+        let next = Vec::with_capacity(self.issued.len());
         let parked = Parked {
             rank: self.id,
-            issued: std::mem::take(&mut self.issued),
+            issued: std::mem::replace(&mut self.issued, next),
             extent_words: self.allocator.extent_words(),
             declared: std::mem::take(&mut self.declared),
             notes: std::mem::take(&mut self.notes),
