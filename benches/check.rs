@@ -12,6 +12,7 @@ use bitproof::prove::sweep::Sweep;
 use bitproof::prove::{CheckOptions, Silent, check};
 use bitproof::scenario::{Overrides, Scenario};
 use bitproof::world::RunOptions;
+use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main};
 
 const WORKERS: usize = 2;
@@ -29,7 +30,7 @@ fn session(path: &str, set: &[String]) -> Session {
     Session::new(load(path, set), WORKERS).expect("a shipped scenario runs")
 }
 
-fn slow(group: &mut BenchmarkGroup<'_, criterion::measurement::WallTime>) {
+fn slow(group: &mut BenchmarkGroup<'_, WallTime>) {
     group.sample_size(10).sampling_mode(SamplingMode::Flat);
     group.warm_up_time(Duration::from_millis(100));
     group.measurement_time(Duration::from_secs(2));

@@ -1,6 +1,7 @@
 //! The cpu engine: matrix products beside `ndarray`, the cost of a launch, compile time, folds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::engine::{Engine, Launch, Span};
@@ -9,7 +10,10 @@ use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Init, Piece, Plan, Tree};
 use bitproof::world::fold::{FoldJob, FoldLab, FoldNode, FoldOrder, FoldPrograms, SlotsJob};
 use bitproof::world::{Choice, Family, NodeId, Owner, Phase, Site};
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{
+    BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main,
+};
 
 const SIZE: u32 = 64;
 const RANKS: u32 = 512;
@@ -50,12 +54,18 @@ fn products(kernel: &str, workers: usize) -> (CpuEngine, Vec<Launch>) {
     (engine, launches)
 }
 
+fn short(group: &mut BenchmarkGroup<'_, WallTime>) {
+    group.sample_size(20);
+    group.warm_up_time(Duration::from_millis(300));
+    group.measurement_time(Duration::from_secs(2));
+}
+
 fn matmul(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("matmul 64^3 x 512");
     group.throughput(Throughput::Elements(
         2 * u64::from(SIZE).pow(3) * u64::from(RANKS),
     ));
-    group.sample_size(20);
+    short(&mut group);
     for kernel in ["matmul_nn", "matmul_nt", "matmul_tn"] {
         for workers in [1, 2] {
             let (mut engine, launches) = products(kernel, workers);
@@ -84,6 +94,7 @@ fn launch_cost(criterion: &mut Criterion) {
         launch.grid = [1, 1, 1];
     }
     let mut group = criterion.benchmark_group("launch of one workgroup");
+    short(&mut group);
     group.throughput(Throughput::Elements(u64::from(RANKS)));
     group.bench_function("cpu", |bencher| {
         bencher.iter(|| engine.run(&launches).expect("runs"))
@@ -95,7 +106,7 @@ fn launch_cost(criterion: &mut Criterion) {
 fn compile(criterion: &mut Criterion) {
     let registry = Registry::new().expect("shaders link");
     let mut group = criterion.benchmark_group("compile");
-    group.sample_size(20);
+    short(&mut group);
     for name in ["matmul_nn", "fold", "adamw", "attention_backward_query"] {
         let kernel = registry.get(name).expect("valid");
         group.bench_function(name, |bencher| {
@@ -183,7 +194,7 @@ fn fold(criterion: &mut Criterion) {
     let registry = Registry::new().expect("shaders link");
     let mut group = criterion.benchmark_group("fold of 16 MiB, 2 workers");
     group.throughput(Throughput::Bytes(4 * u64::from(FOLD_WORDS)));
-    group.sample_size(10);
+    short(&mut group);
     for n in [8, 64, 2_432] {
         for (place, apart) in [("slots", false), ("ranks", true)] {
             let mut engine = CpuEngine::new(2).expect("an engine");

@@ -1,11 +1,14 @@
 //! The ladder: what each rung costs for one element.
 
+use std::time::Duration;
+
 use bitproof::numerics::Dtype;
 use bitproof::numerics::ladder::{
     OrderClass, Rung, Start, Sum, Verdict, find_difference, l1_exact, l2_absorbed, l3_min_max,
     prove,
 };
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 
 fn sum(addends: &[f32], out: Dtype) -> Sum<'_> {
     Sum {
@@ -37,8 +40,15 @@ fn absorbed(n: usize) -> Vec<f32> {
     (0..n).map(|k| 1.0 + (k % 7) as f32 * 1e-7).collect()
 }
 
+fn short(group: &mut BenchmarkGroup<'_, WallTime>) {
+    group.sample_size(20);
+    group.warm_up_time(Duration::from_millis(200));
+    group.measurement_time(Duration::from_secs(1));
+}
+
 fn linear(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("an element, n addends");
+    short(&mut group);
     for n in [8, 64, 2_432] {
         group.throughput(Throughput::Elements(n as u64));
         let (exact, absorbed, rough) = (exact(n), absorbed(n), rough(n));
@@ -62,7 +72,7 @@ fn linear(criterion: &mut Criterion) {
 
 fn exponential(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("an element");
-    group.sample_size(20);
+    short(&mut group);
     for n in [4, 8, 12] {
         let rough = rough(n);
         let rough = sum(&rough, Dtype::F32);

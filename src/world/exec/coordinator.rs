@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::engine::{Engine, EngineError, ProgramId, Span};
+use crate::kernel::Kernel;
 use crate::numerics::Digest;
 use crate::world::command::{Command, Issued};
 use crate::world::error::WorldError;
@@ -114,7 +115,7 @@ pub(super) struct Coordinator<'a> {
     inbox: Receiver<Parked>,
     outboxes: Vec<Sender<Reply>>,
     pub ranks: Vec<RankState>,
-    pub programs: BTreeMap<Arc<str>, (ProgramId, [u32; 3])>,
+    pub programs: BTreeMap<Arc<str>, (ProgramId, &'a Kernel)>,
     pub fold_programs: FoldPrograms,
     /// Folds of this step so far, by communicator.
     pub group_ordinals: Vec<(u32, u32)>,
@@ -698,13 +699,13 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// The program of a kernel and its workgroup's size; loaded at first use.
-    pub fn program(&mut self, kernel: &Arc<str>) -> Result<(ProgramId, [u32; 3]), String> {
+    /// The program of a kernel; loaded at first use.
+    pub fn program(&mut self, kernel: &Arc<str>) -> Result<(ProgramId, &'a Kernel), String> {
         if let Some(program) = self.programs.get(kernel) {
             return Ok(*program);
         }
-        let linked = self
-            .world
+        let world = self.world;
+        let linked = world
             .registry
             .get(kernel)
             .map_err(|error| error.to_string())?;
@@ -712,9 +713,8 @@ impl<'a> Coordinator<'a> {
             .engine
             .load(linked)
             .map_err(|error| error.to_string())?;
-        self.programs
-            .insert(kernel.clone(), (program, linked.workgroup));
-        Ok((program, linked.workgroup))
+        self.programs.insert(kernel.clone(), (program, linked));
+        Ok((program, linked))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, FoldOrder, SegmentsJob, SlotsJob};
 use crate::world::order::{Choice, Owner};
 use crate::world::rank::{LocalOrder, Tensor};
+use crate::world::site::Site;
 
 use super::PlantedFault;
 use super::coordinator::{Coordinator, Written, at};
@@ -33,7 +34,8 @@ impl Coordinator<'_> {
             any = true;
             match &issued.command {
                 Command::Launch { .. } => {
-                    launches.push(self.prepare_launch(rank, &issued, written, &mut marked)?);
+                    let launch = self.prepare_launch(rank, &issued, written, &mut marked)?;
+                    launches.push((rank, issued.site, launch));
                 }
                 Command::Fold(fold) => folds.push(self.local_fold(rank, &issued, fold)),
                 _ => self.run_simple(rank, &issued, written)?,
@@ -70,7 +72,7 @@ impl Coordinator<'_> {
         issued: &Issued,
         written: &mut Vec<Written>,
         marked: &mut Vec<Marked>,
-    ) -> Result<(u32, Issued, Launch), WorldError> {
+    ) -> Result<Launch, WorldError> {
         let Command::Launch {
             kernel,
             invocations,
@@ -80,11 +82,9 @@ impl Coordinator<'_> {
         else {
             unreachable!("only launches come here");
         };
-        let (program, workgroup) = self
+        let (program, linked) = self
             .program(kernel)
             .map_err(|message| bad(rank, issued, message))?;
-        let world = self.world;
-        let linked = world.registry.get(kernel).expect("just loaded");
         if linked.operands.len() != operands.len() {
             let (have, want) = (operands.len(), linked.operands.len());
             let message = format!("kernel {kernel} takes {want} operands, {have} were given");
@@ -113,13 +113,13 @@ impl Coordinator<'_> {
             }
         }
         let memory = &self.ranks[rank as usize].memory;
-        let launch = Launch {
+        let workgroup = linked.workgroup;
+        Ok(Launch {
             program,
             grid: std::array::from_fn(|axis| invocations[axis].div_ceil(workgroup[axis])),
             operands: operands.iter().map(|tensor| memory.span(*tensor)).collect(),
             params: params.clone(),
-        };
-        Ok((rank, issued.clone(), launch))
+        })
     }
 
     fn written(&self, rank: u32, issued: &Issued, tensor: Tensor) -> Written {
@@ -132,19 +132,19 @@ impl Coordinator<'_> {
         }
     }
 
-    fn run_launches(&mut self, prepared: Vec<(u32, Issued, Launch)>) -> Result<(), WorldError> {
+    fn run_launches(&mut self, prepared: Vec<(u32, Arc<Site>, Launch)>) -> Result<(), WorldError> {
         let batch = match self.options.batch_launches_max {
             0 => prepared.len().max(1),
             max => max,
         };
         let (names, launches): (Vec<_>, Vec<_>) = prepared
             .into_iter()
-            .map(|(rank, issued, launch)| ((rank, issued), launch))
+            .map(|(rank, site, launch)| ((rank, site), launch))
             .unzip();
         for (names, launches) in names.chunks(batch).zip(launches.chunks(batch)) {
             self.engine.run(launches).map_err(|source| {
                 let (rank, site) = match source.launch().and_then(|launch| names.get(launch)) {
-                    Some((rank, issued)) => (rank.to_string(), issued.site.to_string()),
+                    Some((rank, site)) => (rank.to_string(), site.to_string()),
                     None => ("?".to_string(), "a wave of launches".to_string()),
                 };
                 at(&rank, &site, source)

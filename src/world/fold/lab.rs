@@ -1,5 +1,6 @@
 //! Evaluates folds: to execute them, and to ask what another order would have given.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::{ArenaId, CopyWords, Engine, EngineError, ProgramId, Span};
@@ -57,7 +58,7 @@ impl FoldLab<'_> {
     fn execute_slots(&mut self, folds: &[(&SlotsJob, &FoldOrder)]) -> Result<(), EngineError> {
         let mut rest = folds;
         while !rest.is_empty() {
-            let pieces: Vec<Vec<Piece>> =
+            let pieces: Vec<Cow<'_, [Piece]>> =
                 rest.iter().map(|(job, order)| pieces(job, order)).collect();
             let mut layout = Layout::new(self.programs.scratch);
             let mut words = 0;
@@ -218,18 +219,18 @@ fn plan_of<'a>(job: &'a SlotsJob, order: &'a FoldOrder) -> &'a Plan {
     }
 }
 
-fn pieces(job: &SlotsJob, order: &FoldOrder) -> Vec<Piece> {
+fn pieces<'a>(job: &SlotsJob, order: &'a FoldOrder) -> Cow<'a, [Piece]> {
     match order {
-        FoldOrder::Plan(plan) => plan.pieces.clone(),
+        FoldOrder::Plan(plan) => Cow::Borrowed(&plan.pieces),
         FoldOrder::Permutation(permutation) => {
             let tree = Tree::Chain {
                 ring: Arc::clone(permutation),
                 start: 0,
             };
-            vec![Piece {
+            Cow::Owned(vec![Piece {
                 range: 0..job.plan.element_count,
                 tree,
-            }]
+            }])
         }
     }
 }
