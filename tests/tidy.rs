@@ -133,7 +133,7 @@ fn nothing_is_left_undone() {
 }
 
 #[test]
-fn unsafe_code_is_at_the_jit_call_only_and_proved() {
+fn unsafe_code_is_in_engines_only_and_proved() {
     let here = ["un", "safe { f() }"].concat();
     holds(
         words::unsafe_code,

@@ -1,6 +1,9 @@
 //! The outcome of a check in its final form: verdicts, witness, certificate, and what none of them
 //! says.
 
+use std::collections::BTreeSet;
+
+use crate::fault::Component;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
 use crate::prove::check::{CheckOptions, Findings, Verdicts};
@@ -29,7 +32,8 @@ pub(super) fn outcome(
 ) -> Outcome {
     let scenario = &session.scenario;
     let (reach, finding) = findings.sweep.first.iter().next().unzip();
-    let witness = finding.map(|finding| witness::of(session, finding));
+    let alone = reach.and_then(|reach| findings.effect.as_ref()?.alone.get(reach));
+    let witness = finding.map(|finding| witness::of(session, finding, alone));
     let visible_effect =
         reach.and_then(|reach| findings.effect.as_ref()?.visible.get(reach).cloned());
     let losses = findings.reference.metrics.iter();
@@ -191,7 +195,11 @@ fn res_result(findings: &Findings) -> OracleResult {
         return oracle_result(OracleKind::RES, OracleVerdict::NotChecked, 0, detail);
     }
     let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) else {
-        let detail = format!("{words} live-in words and {steps} roots of resumed steps compared");
+        let mut detail =
+            format!("{words} live-in words and {steps} roots of resumed steps compared");
+        for component in unread_everywhere(resumptions) {
+            detail += &format!("; the checkpoint lacks {component}, which nothing reads later");
+        }
         return oracle_result(
             OracleKind::RES,
             OracleVerdict::Equal,
@@ -210,6 +218,13 @@ fn res_result(findings: &Findings) -> OracleResult {
             detail,
         )
     }
+}
+
+/// Left out of the checkpoints, and read after none of the cuts.
+fn unread_everywhere(resumptions: &[(Vec<u32>, Resumption)]) -> BTreeSet<Component> {
+    let mut all = resumptions.iter().map(|(_, found)| found.unread.clone());
+    let first = all.next().unwrap_or_default();
+    all.fold(first, |unread, other| &unread & &other)
 }
 
 /// What went wrong with one resumed run, in words.
@@ -231,7 +246,10 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
             found.cut
         ));
     }
-    if let Some((step, rank)) = found.first_step {
+    if let Some(difference) = &found.first_node {
+        let NodeDifference { a, .. } = difference;
+        parts.push(format!("bits part at {} on rank {}", a.site, a.rank));
+    } else if let Some((step, rank)) = found.first_step {
         parts.push(format!("bits part in step {step} on rank {rank}"));
     }
     if found.sensitive > 0 {
@@ -269,7 +287,18 @@ fn xr_result(findings: &Findings) -> OracleResult {
 }
 
 fn vacuity(sweep: &Sweep) -> Vec<VacuityFinding> {
-    let found = sweep.silent.iter().map(|((family, _), point)| {
+    // A family that parts at one point is not silent: its quiet points need no retest.
+    let parts = |of: Family| {
+        sweep
+            .tallies
+            .keys()
+            .any(|key| key.family == of && key.rung.is_none())
+    };
+    let silent = sweep
+        .silent
+        .iter()
+        .filter(|((family, _), _)| !parts(*family));
+    let found = silent.map(|((family, _), point)| {
         let reason = match point.here <= 2 {
             true => VacuityReason::TooFewAddends,
             false => VacuityReason::SilentHere,
@@ -315,7 +344,33 @@ fn first_divergence(session: &Session, findings: &Findings) -> Option<FirstDiver
     if let Some(Some(difference)) = &findings.second {
         return Some(uncontrolled(difference));
     }
-    None
+    let mut resumptions = findings.resumptions.iter().flatten();
+    resumptions.find_map(|(list, found)| {
+        let difference = found.first_node.as_ref()?;
+        Some(after_restart(session, list, found, difference))
+    })
+}
+
+/// The first node of a resumed run that differs from the straight run's.
+fn after_restart(
+    session: &Session,
+    list: &[u32],
+    found: &Resumption,
+    difference: &NodeDifference,
+) -> FirstDivergence {
+    let lists = session.scenario.checkpoint.restarts.iter();
+    FirstDivergence {
+        // What the resumed run lacks came in by its state: the node received it.
+        is_origin: found.components.is_empty() && found.uncovered.is_empty(),
+        variable: ChoiceVariable {
+            name: "checkpoint.restarts".to_string(),
+            scope: Scope::Run,
+            values: Values::Listed(lists.map(|list| format!("{list:?}")).collect()),
+        },
+        value_a: "never killed".to_string(),
+        value_b: format!("restarts {list:?}: resumed after step {}", found.cut),
+        ..uncontrolled(difference)
+    }
 }
 
 /// The second run's first differing node: no variable of the model explains it.

@@ -175,10 +175,15 @@ pub(super) fn restarts_of(
             let mut sweep = Sweep::new(session.sweep_options());
             let resumed = res::resume(session, &restart, &mut sweep)?;
             let sensitive = sweep.sensitive.get(&Reach::Within).copied().unwrap_or(0);
-            found.push((
-                list.clone(),
-                res::compare(cut, reference, &resumed, sensitive),
-            ));
+            let mut resumption = res::compare(cut, reference, &resumed, sensitive);
+            resumption.unread = res::unread(reference, cut, &omitted);
+            let is_first = found
+                .iter()
+                .all(|(_, earlier): &(_, Resumption)| earlier.is_equal());
+            if let (true, Some((step, _))) = (is_first, resumption.first_step) {
+                resumption.first_node = Some(res::first_node(session, &restart, step)?);
+            }
+            found.push((list.clone(), resumption));
             carried = Some(resumed);
         }
         progress.advance(1);
@@ -188,12 +193,11 @@ pub(super) fn restarts_of(
 
 /// Components of which a word is live-in after the first step.
 pub fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
-    let live_in = reference.live_in.get(&1).into_iter().flatten();
-    live_in
-        .filter_map(|(key, _)| reference.setup_components.get(key))
-        .flatten()
-        .copied()
-        .collect()
+    let mut needed = BTreeSet::from(Component::ALL);
+    for component in res::unread(reference, 1, &Component::ALL) {
+        needed.remove(&component);
+    }
+    needed
 }
 
 /// The two verdicts.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::prove::oracle::r2r::same_bits;
 use crate::prove::outcome::{Bits, VisibleEffect};
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Reach, Sweep};
-use crate::world::{RunOptions, RunRecord};
+use crate::prove::sweep::{Finding, Reach, Sweep, Variable};
+use crate::world::{RunOptions, RunRecord, Schedule};
 
 /// The metric that is reported, where it is there.
 const LOSS: &str = "lm loss";
@@ -16,6 +16,17 @@ const LOSS: &str = "lm loss";
 pub struct Effect {
     reached: BTreeMap<Reach, bool>,
     pub visible: BTreeMap<Reach, VisibleEffect>,
+    /// For findings whose variable reaches further than their node.
+    pub alone: BTreeMap<Reach, Alone>,
+}
+
+/// What a run does in which one node only deviates: a counterfactual, as no placement does that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alone {
+    /// The node's own ranks and step have other roots. Nothing before the node deviates, so it is
+    /// this node that parts.
+    pub parts: bool,
+    pub visible: VisibleEffect,
 }
 
 impl Effect {
@@ -31,23 +42,70 @@ pub fn measure(
     reference: &RunRecord,
 ) -> Result<Option<Effect>, CheckError> {
     let mut effect = Effect::default();
-    let last = session.scenario.steps;
+    if sweep.first.is_empty() {
+        return Ok(None);
+    }
+    // A deviation of the last bit takes its time: both runs go on to the end of the training.
+    let last = session
+        .scenario
+        .recipe
+        .train_iters
+        .max(session.scenario.steps);
+    let whole = whole_run(session, last, Schedule::default())?;
     for (reach, finding) in &sweep.first {
-        let options = RunOptions {
-            schedule: finding.schedule(),
-            checkpoint_after: [last].into(),
-            ..RunOptions::default()
-        };
-        let steps = session.steps();
-        let deviated = session.plain_run(&options, steps)?;
-        let metrics_differ = !same_bits(&deviated.metrics, &reference.metrics);
-        let state_differs = deviated.checkpoints.get(&last) != reference.checkpoints.get(&last);
+        let deviated = whole_run(session, last, finding.schedule())?;
+        let metrics_differ = !same_bits(&deviated.metrics, &whole.metrics);
+        let state_differs = deviated.checkpoints != whole.checkpoints;
         effect
             .reached
             .insert(*reach, metrics_differ || state_differs);
-        effect.visible.insert(*reach, visible(&deviated, reference));
+        effect.visible.insert(*reach, visible(&deviated, &whole));
+        if let Some(alone) = alone(session, finding, reference)? {
+            effect.alone.insert(*reach, alone);
+        }
     }
-    Ok((!sweep.first.is_empty()).then_some(effect))
+    Ok(Some(effect))
+}
+
+/// A run through the whole training that keeps its last state.
+fn whole_run(
+    session: &mut Session,
+    last: u32,
+    schedule: Schedule,
+) -> Result<RunRecord, CheckError> {
+    let options = RunOptions {
+        schedule,
+        checkpoint_after: [last].into(),
+        ..RunOptions::default()
+    };
+    Ok(session.plain_run(&options, 1..last + 1)?)
+}
+
+/// Runs with the finding's value at its own node only; `None` where the variable has no more nodes.
+fn alone(
+    session: &mut Session,
+    finding: &Finding,
+    reference: &RunRecord,
+) -> Result<Option<Alone>, CheckError> {
+    let Variable::Placement { value } = finding.variable else {
+        return Ok(None);
+    };
+    let options = RunOptions {
+        schedule: Schedule {
+            placement_at: [(finding.node, value)].into(),
+            ..Schedule::default()
+        },
+        ..RunOptions::default()
+    };
+    let steps = session.steps();
+    let deviated = session.plain_run(&options, steps)?;
+    let step = finding.node.step;
+    let parts = finding.ranks.iter().any(|rank| {
+        let root = (step, *rank);
+        deviated.roots.get(&root) != reference.roots.get(&root)
+    });
+    let visible = visible(&deviated, reference);
+    Ok(Some(Alone { parts, visible }))
 }
 
 /// When the loss that is printed first differs.
@@ -60,6 +118,12 @@ fn visible(deviated: &RunRecord, reference: &RunRecord) -> VisibleEffect {
     let mut pairs = a.into_iter().zip(b);
     let first = pairs.find(|((_, a), (_, b))| a.to_bits() != b.to_bits());
     VisibleEffect {
+        steps: reference
+            .metrics
+            .keys()
+            .map(|(step, _)| *step)
+            .max()
+            .unwrap_or(0),
         metric: LOSS.to_string(),
         first_step: first.map(|((step, _), _)| step),
         value_a: first.map(|((_, a), _)| Bits::of(a)),

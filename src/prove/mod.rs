@@ -11,6 +11,7 @@ pub mod progress;
 pub mod remedy;
 pub mod replay;
 pub mod session;
+pub mod shrink;
 pub mod sweep;
 pub mod token;
 pub mod witness;

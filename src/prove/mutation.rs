@@ -12,10 +12,13 @@ use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
 use crate::world::fold::FoldFault;
+use crate::world::{GroupId, Hazard};
 use crate::world::{Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved, WorldError};
 
 /// Steps that mutants run.
 const STEPS: u32 = 2;
+/// Commands of a rank that are tried until one shows a fault.
+const COMMANDS_MAX: u32 = 16;
 /// Sites that are tried until one shows that the fault changes bits at all.
 const SITES_MAX: usize = 4;
 
@@ -269,6 +272,27 @@ fn lost_component(
     })
 }
 
+fn command_fault_at(kind: MutantKind, group: GroupId, rank: u32, nth: u32) -> PlantedFault {
+    let step = 1;
+    match kind {
+        MutantKind::DroppedWait => PlantedFault::DropWait { rank, step, nth },
+        MutantKind::SkippedLaunch => PlantedFault::SkipLaunch { rank, step, nth },
+        MutantKind::OffByOne => PlantedFault::WrongKernelExtent { rank, step, nth },
+        MutantKind::MismatchedCollective => PlantedFault::MismatchCount {
+            group,
+            rank,
+            step,
+            nth,
+        },
+        _ => PlantedFault::MissingCall {
+            group,
+            rank,
+            step,
+            nth,
+        },
+    }
+}
+
 /// A fault of one rank's commands: a hazard or a refusal that names the place.
 fn command_fault(
     session: &mut Session,
@@ -276,69 +300,69 @@ fn command_fault(
     reference: &RunRecord,
     kind: MutantKind,
 ) -> Result<Fate, CheckError> {
-    let step = 1;
     let Some(group) = nursery.catalogue.widest_group() else {
         return Ok(Fate::NotPlanted);
     };
     let rank = session.group_ranks(group)[0];
-    let fault = match kind {
-        MutantKind::DroppedWait => PlantedFault::DropWait { rank, step, nth: 0 },
-        MutantKind::SkippedLaunch => PlantedFault::SkipLaunch { rank, step, nth: 0 },
-        MutantKind::OffByOne => PlantedFault::WrongKernelExtent { rank, step, nth: 0 },
-        MutantKind::MismatchedCollective => PlantedFault::MismatchCount {
-            group,
-            rank,
-            step,
-            nth: 0,
-        },
-        _ => PlantedFault::MissingCall {
-            group,
-            rank,
-            step,
-            nth: 0,
-        },
-    };
-    let options = RunOptions {
-        faults: vec![fault],
-        hazard_steps_max: STEPS,
-        ..RunOptions::default()
-    };
-    let ran = session.run(&options, steps(session), None, &mut Unobserved);
-    let site = format!("rank {rank}, step {step}");
-    let missed = |reason: String| Fate::Missed {
-        site: site.clone(),
-        reason,
-    };
-    Ok(match (kind, ran) {
-        (MutantKind::DroppedWait | MutantKind::SkippedLaunch, Ok(mutant)) => {
-            let mut new = mutant
-                .hazards
-                .iter()
-                .filter(|hazard| !reference.hazards.contains(hazard));
-            match new.find(|hazard| hazard.rank == rank) {
-                Some(_) => Fate::Caught,
-                None => missed("no hazard was reported on that rank".to_string()),
+    let mut missed = Fate::NotPlanted;
+    for nth in 0..COMMANDS_MAX {
+        let options = RunOptions {
+            faults: vec![command_fault_at(kind, group, rank, nth)],
+            hazard_steps_max: STEPS,
+            ..RunOptions::default()
+        };
+        let ran = session.run(&options, steps(session), None, &mut Unobserved);
+        match ran {
+            // The rank has no command of that number.
+            Ok(mutant) if mutant.faults_planted == 0 => break,
+            Ok(mutant) if names_new_hazard(reference, &mutant, rank) => return Ok(Fate::Caught),
+            // A wait that ends behind a synchronisation, or a launch that writes what it wrote
+            // before, orders nothing and leaves nothing unwritten: the next one may.
+            Ok(_) => missed = at_rank(rank, "no hazard was reported on that rank".to_string()),
+            Err(error) => {
+                return Ok(match refusal_names(session, kind, group, rank, &error) {
+                    true => Fate::Caught,
+                    false => at_rank(rank, format!("what was reported is: {error}")),
+                });
             }
         }
+    }
+    Ok(missed)
+}
+
+fn at_rank(rank: u32, reason: String) -> Fate {
+    let site = format!("rank {rank}, step 1");
+    Fate::Missed { site, reason }
+}
+
+/// A hazard on the rank that the run without the fault does not have.
+fn names_new_hazard(reference: &RunRecord, mutant: &RunRecord, rank: u32) -> bool {
+    let known = |hazard: &&Hazard| reference.hazards.contains(hazard);
+    let mut new = mutant.hazards.iter().filter(|hazard| !known(hazard));
+    new.any(|hazard| hazard.rank == rank)
+}
+
+/// Whether a run that was stopped says what was planted: the rank, or the communicator.
+fn refusal_names(
+    session: &Session,
+    kind: MutantKind,
+    group: GroupId,
+    rank: u32,
+    error: &WorldError,
+) -> bool {
+    match (kind, error) {
         (
             MutantKind::OffByOne,
-            Err(WorldError::Engine {
+            WorldError::Engine {
                 rank: named,
                 source,
                 ..
-            }),
-        ) => match source.launch().is_some() && named == rank.to_string() {
-            true => Fate::Caught,
-            false => missed(format!("rank {named} was named: {source}")),
-        },
+            },
+        ) => source.launch().is_some() && *named == rank.to_string(),
         (
             MutantKind::MismatchedCollective | MutantKind::MissingCollective,
-            Err(WorldError::CollectiveMismatch { group: named, .. }),
-        ) => match named == session.group_name(group.0) {
-            true => Fate::Caught,
-            false => missed(format!("communicator {named} was named")),
-        },
-        (_, Ok(_)) => missed("the run went through".to_string()),
-        (_, Err(error)) => missed(format!("another error was reported: {error}")),
-    })
+            WorldError::CollectiveMismatch { group: named, .. },
+        ) => *named == session.group_name(group.0),
+        _ => false,
+    }
 }

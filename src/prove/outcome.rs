@@ -234,10 +234,29 @@ pub struct Witness {
     /// Largest distance of a differing element, in units in the last place of the output type;
     /// `None` when a NaN is among them.
     pub max_ulp: Option<u64>,
-    /// The witness was shown by changing this node alone, though its variable reaches further.
+    /// Its variable reaches further, and yet changing this node alone was seen to part the bits.
     pub counterfactual: bool,
+    /// What changing this node alone does to what the user sees, for a variable that reaches
+    /// further.
+    pub alone: Option<VisibleEffect>,
+    /// Swaps of neighbours between the two orders, where the variable is an order.
+    pub adjacent_swaps: Option<u64>,
+    /// Steps that a run needs to get to the node.
+    pub steps: u32,
+    /// The fewest addends for which the two orders still differ; `None` where that is all.
+    pub shrunk: Option<ShrunkWitness>,
     /// Files that the two plans follow from, for a plan choice.
     pub causes: Vec<String>,
+}
+
+/// A witness with as few addends as suffice, in the orders that they induce.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShrunkWitness {
+    pub addends: Vec<Addend>,
+    pub plan_a: String,
+    pub plan_b: String,
+    pub sum_a: Bits,
+    pub sum_b: Bits,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -269,6 +288,8 @@ impl Bits {
 /// Whether and when a number that the user sees differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VisibleEffect {
+    /// Steps that both runs were carried through: the recipe's `train_iters`.
+    pub steps: u32,
     /// `lm loss`, `grad norm`.
     pub metric: String,
     /// First step whose printed value differs; `None` when none did in the steps run.
@@ -284,8 +305,10 @@ pub struct Remedy {
     pub switch: String,
     /// It removes this divergence.
     pub removes: bool,
-    /// Grade of the scenario with the switch.
+    /// Grade of the scenario with the switch, by the sweep alone.
     pub tried_grade: Grade,
+    /// The first node that still parts with the switch.
+    pub still_parts: Option<String>,
 }
 
 /// What the verdict rests on.

@@ -53,6 +53,11 @@ pub fn tried(
             switch: switch.name.to_string(),
             removes: !still,
             tried_grade: graded(&sweep),
+            still_parts: sweep
+                .first
+                .values()
+                .next()
+                .map(|found| found.site.to_string()),
         });
         progress.advance(1);
     }

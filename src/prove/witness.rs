@@ -1,33 +1,62 @@
 //! A finding as reports show it.
 
-use crate::prove::outcome::{Addend, Bits, FirstDivergence, Witness};
+use std::path::{Component, Path, PathBuf};
+
+use crate::prove::effect::Alone;
+use crate::prove::outcome::{Addend, Bits, FirstDivergence, ShrunkWitness, Witness};
 use crate::prove::session::Session;
-use crate::prove::sweep::{Finding, Variable};
+use crate::prove::shrink::{Shrunk, shrink};
+use crate::prove::sweep::{Finding, FoundAddend, Variable, adjacent_swaps};
 use crate::scenario::ChoiceVariable;
 use crate::world::Family;
 
-/// The witness of a finding: one element, two orders, both sums.
-pub fn of(session: &Session, finding: &Finding) -> Witness {
-    let addend = |found: &crate::prove::sweep::FoundAddend| Addend {
-        source: found.name.clone(),
-        value: Bits::of(found.value),
-    };
+/// The witness of a finding: one element, two orders, both sums, and the same made small. `alone`
+/// is what was measured of the node alone, where its variable reaches further.
+pub fn of(session: &Session, finding: &Finding, alone: Option<&Alone>) -> Witness {
+    let [a, b] = &finding.sides;
     Witness {
         site: (*finding.site).clone(),
         node: finding.node,
         group: finding.group.clone(),
         ranks: finding.ranks.to_vec(),
         element: finding.element,
-        plan_a: finding.expression_a.clone(),
-        plan_b: finding.expression_b.clone(),
+        plan_a: a.expression(&finding.addends),
+        plan_b: b.expression(&finding.addends),
         addends: finding.addends.iter().map(addend).collect(),
-        sum_a: Bits::of(finding.result_a),
-        sum_b: Bits::of(finding.result_b),
+        sum_a: Bits::of(a.result),
+        sum_b: Bits::of(b.result),
         differing_elements: finding.differing_elements,
         total_elements: finding.elements,
         max_ulp: finding.ulp_max,
-        counterfactual: matches!(finding.variable, Variable::Placement { .. }),
+        counterfactual: alone.is_some_and(|alone| alone.parts),
+        alone: alone.map(|alone| alone.visible.clone()),
+        adjacent_swaps: match &finding.variable {
+            Variable::Arrival { permutation, .. } => Some(adjacent_swaps(permutation)),
+            Variable::Placement { .. } => None,
+        },
+        steps: finding.node.step,
+        shrunk: shrink(finding).map(|shrunk| shrunk_witness(finding, &shrunk)),
         causes: causes(session, finding),
+    }
+}
+
+fn shrunk_witness(finding: &Finding, shrunk: &Shrunk) -> ShrunkWitness {
+    let places = shrunk.places.iter();
+    let kept: Vec<FoundAddend> = places.map(|at| finding.addends[*at].clone()).collect();
+    let [a, b] = &shrunk.sides;
+    ShrunkWitness {
+        plan_a: a.expression(&kept),
+        plan_b: b.expression(&kept),
+        sum_a: Bits::of(a.result),
+        sum_b: Bits::of(b.result),
+        addends: kept.iter().map(addend).collect(),
+    }
+}
+
+fn addend(found: &FoundAddend) -> Addend {
+    Addend {
+        source: found.name.clone(),
+        value: Bits::of(found.value),
     }
 }
 
@@ -39,8 +68,22 @@ fn causes(session: &Session, finding: &Finding) -> Vec<String> {
     let files = &session.scenario.allocations;
     [0, value as usize]
         .iter()
-        .map(|place| files[*place].source.name.to_string())
+        .map(|place| plain_path(&files[*place].source.name))
         .collect()
+}
+
+/// The path without `folder/..` steps, for reading; no link is followed.
+fn plain_path(name: &str) -> String {
+    let mut plain = PathBuf::new();
+    for part in Path::new(name).components() {
+        let is_up = part == Component::ParentDir;
+        let goes_back = matches!(plain.components().next_back(), Some(Component::Normal(_)));
+        match is_up && goes_back {
+            true => drop(plain.pop()),
+            false => plain.push(part),
+        }
+    }
+    plain.display().to_string()
 }
 
 pub fn first_divergence(session: &Session, finding: &Finding) -> FirstDivergence {

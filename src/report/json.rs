@@ -38,7 +38,7 @@ impl Report {
             "exit_code": self.exit.code(),
             "scenario": outcome.scenario,
             "expect": expect,
-            "recipe": outcome.recipe,
+            "recipe": shortest(&outcome.recipe),
             "engine": outcome.engine,
             "steps": outcome.steps,
             "ranks": outcome.ranks,
@@ -54,7 +54,7 @@ impl Report {
             "witness": outcome.witness,
             "visible_effect": outcome.visible_effect,
             "remedies": outcome.remedies,
-            "losses": outcome.losses,
+            "losses": shortest(&outcome.losses),
             "replay": self.replay_command(),
             "regression": outcome.regression,
             "certificate": outcome.certificate,
@@ -62,6 +62,13 @@ impl Report {
             "not_said": outcome.not_said,
         })
     }
+}
+
+/// JSON in which an `f32` is the shortest decimal that reads back as it. Built as a value it would
+/// be widened first, and 0.1 would read 0.10000000149011612.
+fn shortest(value: &impl Serialize) -> Value {
+    let text = serde_json::to_string(value).expect("plain data has a JSON form");
+    serde_json::from_str(&text).expect("JSON that was just written")
 }
 
 fn choice_points(points: &[PointCount]) -> Value {
@@ -146,6 +153,8 @@ mod tests {
             json!({ "within": "proved", "across": "divergent" })
         );
         assert_eq!(json["exit_code"], 1);
+        assert_eq!(json["recipe"]["lr"].to_string(), "0.005");
+        assert_eq!(json["losses"][0].to_string(), "5.54612");
         assert_eq!(json["choice_points"]["P"], 40);
         assert_eq!(json["witness"]["sum_a"]["hex"], "0x3f800001");
         assert_eq!(json["witness"]["addends"][0]["source"], "rank 0");

@@ -165,7 +165,23 @@ fn witness() -> Witness {
         differing_elements: 317,
         total_elements: 8_192,
         max_ulp: Some(3),
-        counterfactual: false,
+        counterfactual: true,
+        alone: Some(VisibleEffect {
+            steps: 24,
+            metric: "lm loss".into(),
+            first_step: None,
+            value_a: None,
+            value_b: None,
+        }),
+        adjacent_swaps: None,
+        steps: 1,
+        shrunk: Some(ShrunkWitness {
+            addends: vec![addend(0, 1.0), addend(2, 6e-8), addend(4, 6e-8)],
+            plan_a: "((r0 + r2) + r4)".into(),
+            plan_b: "((r2 + r4) + r0)".into(),
+            sum_a: Bits::of(1.0),
+            sum_b: Bits::of(f32::from_bits(0x3f80_0001)),
+        }),
         causes: vec![
             "topologies/block-2x8.toml".into(),
             "topologies/plane2-2x8.toml".into(),
@@ -183,6 +199,7 @@ pub fn divergent() -> Outcome {
         switch: switch.into(),
         removes,
         tried_grade,
+        still_parts: None,
     };
     let mut outcome = proved();
     outcome.scenario.name = "any-allocation".into();
@@ -190,6 +207,7 @@ pub fn divergent() -> Outcome {
     outcome.first_divergence = Some(first_divergence(&variable));
     outcome.witness = Some(witness());
     outcome.visible_effect = Some(VisibleEffect {
+        steps: 24,
         metric: "lm loss".into(),
         first_step: Some(2),
         value_a: Some(Bits::of(5.25)),

@@ -36,6 +36,10 @@ const COUNTED: u32 = 2;
 /// Partial sums of the first of two folds, as a kernel's threads would hold them.
 const LANES: u32 = 64;
 
+fn clips(options: &TrainOptions) -> bool {
+    options.clip_grad > 0.0
+}
+
 impl Optimizer {
     pub fn allocate(rank: &mut Rank, options: &TrainOptions, store: &ParameterStore) -> Optimizer {
         let sharded = shards(options);
@@ -75,9 +79,10 @@ impl Optimizer {
         }
     }
 
-    /// `[1]` fp32: the global gradient norm of the step, before clipping.
-    pub fn norm(&self) -> Tensor {
-        self.clip.slice(0, 1)
+    /// `[1]` fp32: the global gradient norm of the step, before clipping; `None` where nothing is
+    /// clipped, as Megatron-LM then computes none (`MixedPrecisionOptimizer.step`).
+    pub fn norm(&self, options: &TrainOptions) -> Option<Tensor> {
+        clips(options).then(|| self.clip.slice(0, 1))
     }
 
     /// Tells each element of the shard how it is treated. `owned` are the flat words of the shard.
@@ -103,6 +108,13 @@ impl Optimizer {
         rank.upload("flags", self.flags, &words);
     }
 
+    /// Without clipping nobody computes the norm, and the coefficient is 1 for good.
+    pub fn upload_coefficient(&self, rank: &mut Rank, options: &TrainOptions) {
+        if !clips(options) {
+            rank.upload_f32("clip", self.clip, &[0.0, 1.0]);
+        }
+    }
+
     /// One step on the reduced gradients; the model's parameters are whole again afterwards.
     pub fn step(
         &self,
@@ -115,7 +127,9 @@ impl Optimizer {
     ) {
         rank.set_phase(Phase::Optimizer);
         rank.module("optimizer", |rank| {
-            self.global_norm(rank, options, groups, grads);
+            if clips(options) {
+                self.global_norm(rank, options, groups, grads);
+            }
             let betas = [options.adam_beta1.to_bits(), options.adam_beta2.to_bits()];
             let cells = [self.step, self.powers];
             rank.launch("advance", "optimizer_advance", [1, 1, 1], &cells, &betas);

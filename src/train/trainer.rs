@@ -122,7 +122,9 @@ impl Trainer {
         if let Some(loss) = self.loss {
             rank.metric("lm loss", loss);
         }
-        rank.metric("grad norm", self.optimizer.norm());
+        if let Some(norm) = self.optimizer.norm(&self.options) {
+            rank.metric("grad norm", norm);
+        }
         rank.end_step()
     }
 

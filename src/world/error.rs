@@ -29,6 +29,8 @@ pub enum WorldError {
     BadKernel { kernel: String, message: String },
     #[error("no plan for {what}: {reason}")]
     NoPlan { what: String, reason: String },
+    #[error("{site}: the schedule gives {reason}")]
+    BadSchedule { site: String, reason: String },
     #[error("rank {rank} wrote outside its memory: a canary word changed")]
     Canary { rank: u32 },
     #[error("a thread for rank {rank} cannot be had: {reason}")]

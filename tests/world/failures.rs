@@ -348,3 +348,100 @@ fn an_unknown_kernel_and_a_wrong_number_of_operands_are_reported() {
         assert!(text.contains(expected) && text.contains("rank 0"), "{text}");
     }
 }
+
+/// Rank 2 has gone. Rank 1 waits for it, rank 0 for rank 1: the report is about rank 2.
+#[test]
+fn a_chain_of_waiting_ranks_is_followed_to_its_end() {
+    let cluster = Cluster::new(3).group(&[0, 1]).group(&[1, 2]);
+    let outcome = cluster.run(|rank, _| {
+        let x = tensor(rank, "x", &[1.0; 4]);
+        let groups: &[GroupId] = match rank.id {
+            0 => &[GroupId(1)],
+            1 => &[GroupId(2), GroupId(1)],
+            _ => &[],
+        };
+        for group in groups {
+            let handle = rank.all_reduce("sum", FAMILY, *group, x, SUM);
+            rank.wait(handle);
+        }
+        rank.read("look", x).map(|_| ())
+    });
+    let (group, detail) = mismatch(outcome.error());
+    assert_eq!(group, "group2", "{detail}");
+    assert!(
+        detail.contains("rank 2 has finished and never joins"),
+        "{detail}"
+    );
+}
+
+/// A program that does not look at what a failed call gave back still fails.
+#[test]
+fn a_failure_that_is_ignored_is_reported_all_the_same() {
+    let outcome = Cluster::new(2).run(|rank, _| {
+        let a = rank.alloc("a", Dtype::F32, 2);
+        rank.upload("load", a, &[1, 2, 3]);
+        let _ignored = rank.read("look", a);
+        let _ignored = rank.end_setup();
+        Ok(())
+    });
+    match outcome.error() {
+        WorldError::RankFailed { rank: 0, message } => {
+            assert!(
+                message.contains("upload `load` of 3 words into 2"),
+                "{message}"
+            );
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// An order that is none is refused: a token may be stale.
+#[test]
+fn a_schedule_that_does_not_fit_is_refused() {
+    use bitproof::world::{NodeId, Owner};
+    let at = |ordinal| NodeId {
+        step: 0,
+        owner: Owner::Group(0),
+        ordinal,
+    };
+    for order in [vec![0, 1], vec![0, 1, 1], vec![0, 1, 3], vec![0, 1, 2, 3]] {
+        let cluster = Cluster::new(3).options(|options| {
+            options
+                .schedule
+                .arrivals
+                .insert(at(0), order.as_slice().into());
+        });
+        let outcome = cluster.run(|rank, seen| reduce(rank, seen, "sum", 8));
+        let text = outcome.error().to_string();
+        assert!(
+            text.contains("no order of 3 addends") && text.contains("sum"),
+            "{text}"
+        );
+    }
+    let cluster = Cluster::new(3).options(|options| {
+        options.schedule.arrivals.insert(at(0), [2, 0, 1].into());
+        options.schedule.arrivals.insert(at(1), [2, 0, 1].into());
+    });
+    let outcome = cluster.run(|rank, seen| reduce(rank, seen, "sum", 8));
+    assert_eq!(outcome.record().arrivals_met, 1);
+}
+
+/// Nothing to move or add is no special case.
+#[test]
+fn empty_tensors_go_everywhere() {
+    let outcome = Cluster::new(3).watched().run(|rank, seen| {
+        let x = tensor(rank, "x", &[1.0; 4]);
+        let none = x.slice(2, 0);
+        let handle = rank.all_reduce("sum", FAMILY, ALL, none, SUM);
+        rank.wait(handle);
+        let handle = rank.all_gather("gather", ALL, none, none);
+        rank.wait(handle);
+        rank.copy("copy", none, none);
+        rank.upload("load", none, &[]);
+        scale_add(rank, "blend", [none, none, none], 1.0);
+        assert_eq!(rank.read("look", none)?, Vec::<u32>::new());
+        show(rank, seen, "x", x)
+    });
+    assert_eq!(outcome.record().hazards, []);
+    assert_eq!(outcome.values(0, "x"), [1.0; 4]);
+}

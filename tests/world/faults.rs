@@ -103,6 +103,7 @@ fn struck(fault: &FoldFault) -> Vec<Vec<u32>> {
         }
         FoldFault::SwapElements { element } => {
             let at = *element as usize;
+            assert_ne!(right[at], right[at + 1], "these are swapped, no later ones");
             all.iter_mut().for_each(|words| words.swap(at, at + 1));
         }
     }
@@ -164,8 +165,17 @@ fn a_fault_without_a_place_is_not_planted() {
     };
     let fault = FoldFault::FlipLastBit { element: 0 };
     let (rank, nth) = (2, 3);
+    let nowhere = |fault| PlantedFault::Fold { at: TARGET, fault };
     let faults = [
         PlantedFault::Fold { at, fault },
+        nowhere(FoldFault::Order([0, 1].into())),
+        nowhere(FoldFault::DuplicateAddend { lost: 1, twice: 1 }),
+        nowhere(FoldFault::DuplicateAddend { lost: 3, twice: 1 }),
+        nowhere(FoldFault::NarrowPartial(Dtype::F32)),
+        nowhere(FoldFault::FlipLastBit { element: 40 }),
+        nowhere(FoldFault::SwapElements { element: 39 }),
+        nowhere(FoldFault::StaleDestination { destination: 3 }),
+        nowhere(FoldFault::DriftingDestination { destination: 3 }),
         PlantedFault::DropWait { rank, step, nth },
         PlantedFault::SkipLaunch { rank, step, nth },
     ];
@@ -353,4 +363,49 @@ fn a_short_extent_is_reported_by_the_engine() {
     ] {
         assert!(text.contains(part), "{text}");
     }
+}
+
+/// Rank 0 leaves out a call of all ranks and goes on to a smaller group, whose other members never
+/// get there: the call that was left out is named, not the one that it holds up.
+#[test]
+fn a_missing_call_is_named_though_others_wait_elsewhere() {
+    let program = |rank: &mut Rank, _: &Seen| {
+        let x = tensor(rank, "x", &[1.0; 8]);
+        rank.end_setup()?;
+        rank.set_phase(Phase::GradReduce);
+        let pair = bitproof::world::GroupId(1 + rank.id % 2);
+        let world = bitproof::world::GroupId(3);
+        for (name, group) in [("first", pair), ("norm", world), ("second", pair)] {
+            let handle = rank.all_reduce(name, FAMILY, group, x, Combine::Sum);
+            rank.wait(handle);
+        }
+        rank.end_step()
+    };
+    let (rank, step, nth) = (0, 0, 0);
+    let group = bitproof::world::GroupId(3);
+    let fault = PlantedFault::MissingCall {
+        group,
+        rank,
+        step,
+        nth,
+    };
+    let cluster = Cluster::new(4)
+        .group(&[0, 2])
+        .group(&[1, 3])
+        .group(&[0, 1, 2, 3]);
+    let outcome = cluster
+        .options(|options| options.faults.push(fault))
+        .run(program);
+    let WorldError::CollectiveMismatch { group, detail } = outcome.error() else {
+        panic!("{}", outcome.error());
+    };
+    assert_eq!(group, "group3", "{detail}");
+    assert!(
+        detail.contains("ranks 1, 2, 3 wait in") && detail.contains("norm"),
+        "{detail}"
+    );
+    assert!(
+        detail.contains("rank 0 is in") && detail.contains("second"),
+        "{detail}"
+    );
 }

@@ -39,7 +39,10 @@ fn training(rank: &mut Rank, _: &Seen) -> Result<(), RankError> {
     Ok(())
 }
 
-fn names(live_in: &LiveIn) -> Vec<(u32, &str, Vec<(u32, u32)>)> {
+/// Rank, buffer, and the ranges of its words that are read later.
+type Needed<'a> = (u32, &'a str, Vec<(u32, u32)>);
+
+fn names(live_in: &LiveIn) -> Vec<Needed<'_>> {
     let mut names = Vec::new();
     for ((rank, name, _), words) in live_in {
         names.push((*rank, name.as_str(), words.ranges.clone()));
@@ -52,8 +55,8 @@ fn the_live_in_set_is_what_is_read_later() {
     let cluster = Cluster::new(2).options(|options| options.cuts = [0, 2, 3].into());
     let outcome = cluster.run(training);
     let live_in = &outcome.record().live_in;
-    let expected = |with_flag: bool| -> Vec<(u32, &str, Vec<(u32, u32)>)> {
-        let mut all = Vec::new();
+    let expected = |with_flag: bool| {
+        let mut all: Vec<Needed<'_>> = Vec::new();
         for rank in 0..2 {
             if with_flag {
                 all.push((rank, "flag", vec![(1, 3)]));

@@ -179,6 +179,15 @@ fn run_piece<'a>(
     Ok(())
 }
 
+/// Work of one workgroup in invocations. One that reads more than a vec4 counts as more: a fold of
+/// thousands of addends has few invocations and much to do.
+fn work_of_workgroup(signature: &Signature, launch: &Launch) -> u64 {
+    let size = signature.workgroup.iter().map(|&size| u64::from(size));
+    let words = launch.operands.iter().map(|span| u64::from(span.words));
+    let vec4s = words.sum::<u64>() / 4 / launch::workgroups(launch).max(1);
+    size.product::<u64>().max(vec4s)
+}
+
 /// Whether this thread rounds to nearest and keeps subnormals, as every thread begins: a library
 /// that sets the control register (MXCSR, FPCR) would change bits.
 fn arithmetic_is_strict() -> bool {
@@ -315,11 +324,7 @@ impl Engine for CpuEngine {
                 .iter()
                 .any(|operand| operand.reads && operand.writes);
             Cost {
-                invocations: signature
-                    .workgroup
-                    .iter()
-                    .map(|&size| u64::from(size))
-                    .product(),
+                invocations: work_of_workgroup(signature, launch),
                 whole: in_place || launch::overlaps(launch),
             }
         });

@@ -1,6 +1,7 @@
 //! Each WGSL feature against values worked out in Rust, and what must be caught.
 
 mod features;
+mod floats;
 mod matmul;
 mod memory;
 mod random;

@@ -27,7 +27,7 @@ mod tests;
 pub use absorbed::l2_absorbed;
 pub use exact::{l0, l0_by_shape, l1_exact, l1_exact_products};
 pub use min_max::{MIN_MAX_ADDENDS, MinMax, l3_min_max};
-pub use orders::{order_count, portfolio, sign_partition};
+pub use orders::{RANDOM_ORDERS, order_count, portfolio, sign_partition};
 pub use prove::{Difference, Verdict, find_difference, prove, sampling_bound};
 pub use rung::{OrderClass, Rung};
 pub use sum::{Order, Start, Sum, TreeOp, rounded_add};

@@ -9,8 +9,8 @@ use crate::numerics::bits::total_key;
 
 /// Ring rotations in a portfolio, spread evenly: all of them for up to this many addends.
 const ROTATIONS: usize = 16;
-/// Seeded random permutations in a portfolio.
-const RANDOM_ORDERS: u64 = 4;
+/// Seeded random permutations in a portfolio: the draws that `sampling_bound` may count.
+pub const RANDOM_ORDERS: u64 = 4;
 
 /// Permutations of the addends worth trying, none twice: the reference order, its reverse, both
 /// sign partitions, ring rotations, and a few random ones drawn by ChaCha8 from `seed`.

@@ -14,7 +14,7 @@ const POISON: u32 = 0xdead_beef;
 const BATCH_LAUNCHES: usize = 3;
 
 /// The first node that differs between two runs of one schedule.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDifference {
     pub a: NodeRecord,
     pub b: NodeRecord,

@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fault::Component;
+use crate::prove::oracle::r2r::{NodeDifference, first_difference};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::Sweep;
 use crate::train::Checkpoint;
 use crate::world::memory::LiveIn;
-use crate::world::{RunOptions, RunRecord, State};
+use crate::world::{NodeRecord, Observer, RunOptions, RunRecord, State, Unobserved};
 
 /// What a resumed run lacked or did otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,10 @@ pub struct Resumption {
     pub uncovered: Vec<(u32, String)>,
     /// The first (step, rank) whose root differs.
     pub first_step: Option<(u32, u32)>,
+    /// The first node of that step that differs.
+    pub first_node: Option<NodeDifference>,
+    /// Components that the checkpoint left out and of which nothing is read after the cut.
+    pub unread: BTreeSet<Component>,
     /// Folds of the resumed run that are sensitive.
     pub sensitive: u64,
 }
@@ -44,7 +49,7 @@ impl Resumption {
     }
 }
 
-/// One restart: the state at a cut, what a checkpoint of it leaves out, and where the run goes on to.
+/// One restart: the state at a cut, what a checkpoint of it leaves out, and where the run ends.
 pub struct Restart<'a> {
     pub cut: u32,
     pub state: &'a State,
@@ -64,19 +69,69 @@ pub fn resume(
     restart: &Restart<'_>,
     sweep: &mut Sweep,
 ) -> Result<RunRecord, CheckError> {
-    let folder = tempfile::tempdir().map_err(|error| {
-        CheckError::Input(format!("no folder for a checkpoint can be had: {error}"))
-    })?;
-    let file = folder.path().join("checkpoint.safetensors");
-    Checkpoint::from_state(restart.cut, restart.state, restart.omitted).save(&file)?;
-    let loaded = Checkpoint::load(&file)?;
     let options = RunOptions {
         keep_setup: true,
         checkpoint_after: restart.keep.then_some(restart.until).into_iter().collect(),
         ..RunOptions::default()
     };
-    let steps = restart.cut + 1..restart.until + 1;
-    Ok(session.run(&options, steps, Some(Arc::new(loaded)), sweep)?)
+    run_on(session, restart, restart.until, &options, sweep)
+}
+
+/// Writes the checkpoint, reads it back, and runs on from it up to step `until`.
+fn run_on(
+    session: &mut Session,
+    restart: &Restart<'_>,
+    until: u32,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<RunRecord, CheckError> {
+    let folder = tempfile::tempdir().map_err(|error| {
+        CheckError::Input(format!("no folder for a checkpoint can be had: {error}"))
+    })?;
+    let file = folder.path().join("checkpoint.safetensors");
+    Checkpoint::from_state(restart.cut, restart.state, restart.omitted).save(&file)?;
+    let loaded = Arc::new(Checkpoint::load(&file)?);
+    let steps = restart.cut + 1..until + 1;
+    Ok(session.run(options, steps, Some(loaded), observer)?)
+}
+
+/// The first node of `step` at which the resumed run differs from the straight one: both are run
+/// again up to that step, with a record of every node.
+///
+/// # Errors
+/// Whatever stops one of them, or two runs that agree now.
+pub fn first_node(
+    session: &mut Session,
+    restart: &Restart<'_>,
+    step: u32,
+) -> Result<NodeDifference, CheckError> {
+    let options = RunOptions {
+        record_nodes: true,
+        ..RunOptions::default()
+    };
+    let straight = session.plain_run(&options, 1..step + 1)?;
+    let resumed = run_on(session, restart, step, &options, &mut Unobserved)?;
+    let of_step = |record: RunRecord| -> Vec<NodeRecord> {
+        let records = record.records.into_iter();
+        records.filter(|record| record.site.step == step).collect()
+    };
+    let found = first_difference(&of_step(straight), &of_step(resumed));
+    found
+        .ok_or_else(|| CheckError::Internal(format!("step {step} differs, and no node of it does")))
+}
+
+/// Components among `omitted` of which no word is in the straight run's live-in set at `cut`.
+pub fn unread(straight: &RunRecord, cut: u32, omitted: &[Component]) -> BTreeSet<Component> {
+    let live_in = straight.live_in.get(&cut).into_iter().flatten();
+    let read: BTreeSet<Component> = live_in
+        .filter_map(|(key, _)| straight.setup_components.get(key))
+        .flatten()
+        .copied()
+        .collect();
+    let omitted = omitted.iter().copied();
+    omitted
+        .filter(|component| !read.contains(component))
+        .collect()
 }
 
 /// Compares a resumed run with the straight one.

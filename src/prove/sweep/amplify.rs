@@ -14,7 +14,7 @@ use crate::world::Family;
 use crate::world::fold::{FoldLab, FoldNode};
 
 use super::SweepOptions;
-use super::arrival::Elements;
+use super::elements::Elements;
 
 /// Addends of a retest, at least.
 const ADDENDS_MIN: usize = 8;
@@ -48,6 +48,8 @@ pub(super) fn differs(
     let elements = Elements::read(node, lab)?;
     let arithmetic = Arithmetic {
         init: Init::First,
+        // The values below have been multiplied already.
+        pre_multiply_bits: None,
         ..node.arithmetic()
     };
     let count = elements.count.min(ELEMENTS_MAX);
@@ -75,9 +77,9 @@ pub(super) fn differs(
 /// 2^(3 (k mod 8)). A zero or a value without low bits is given some, so that a retest of
 /// all-zero gradients says something.
 fn amplified(elements: &Elements, count: usize, dtype: Dtype) -> Vec<Vec<u32>> {
-    let mut addends = vec![vec![0; count]; 0];
+    let mut addends = Vec::new();
     let mut element_addends: Vec<Vec<f32>> = (0..count)
-        .map(|element| elements.addends(element).1)
+        .map(|element| elements.multiplied(element))
         .collect();
     let n = element_addends
         .iter()

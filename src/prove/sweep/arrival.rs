@@ -4,40 +4,50 @@
 use std::sync::Arc;
 
 use crate::engine::EngineError;
-use crate::numerics::ladder::{Order, OrderClass, Rung, Start, Sum, Verdict, portfolio, prove};
-use crate::plan::{Arithmetic, Init};
+use crate::numerics::ladder::{Order, OrderClass, RANDOM_ORDERS, Rung, Verdict, portfolio, prove};
 use crate::world::fold::{FoldJob, FoldLab, FoldNode, FoldOrder};
 
+use super::elements::Elements;
 use super::witness::{self, Variable};
-use super::{Outcome, SweepOptions};
+use super::{Outcome, SweepOptions, order};
 
 /// Orders that the engine tries on the whole tensor before the ladder starts.
 const ENGINE_ORDERS_MAX: usize = 8;
-/// Single swaps of neighbours that are tried to make a witness small.
-const SWAPS_MAX: u32 = 64;
-
 pub(super) fn test(
     options: &SweepOptions,
     node: &FoldNode,
     shrink: bool,
     lab: &mut FoldLab<'_>,
 ) -> Result<Outcome, EngineError> {
-    let writers = writers(node);
-    let ascending: Arc<[u32]> = (0..writers).collect();
-    let expected = lab.evaluate(node, &FoldOrder::Permutation(ascending.clone()))?;
-    let mut tried = 0;
-    for permutation in engine_orders(writers, options.seed) {
-        tried += 1;
-        let got = lab.evaluate(node, &FoldOrder::Permutation(permutation.clone()))?;
-        if got != expected {
-            return sensitive(options, node, shrink, &expected, permutation, lab);
+    let expected = lab.evaluate(node, &ascending(writers(node)))?;
+    match parting(options, node, &expected, lab)? {
+        Some(permutation) => sensitive(options, node, shrink, &expected, permutation, lab),
+        None => climb(options, node, shrink, &expected, lab),
+    }
+}
+
+/// The reference order.
+pub(super) fn ascending(writers: u32) -> FoldOrder {
+    FoldOrder::Permutation((0..writers).collect())
+}
+
+/// The first of a few orders in which the engine gets other bits than `expected`.
+pub(super) fn parting(
+    options: &SweepOptions,
+    node: &FoldNode,
+    expected: &[u32],
+    lab: &mut FoldLab<'_>,
+) -> Result<Option<Arc<[u32]>>, EngineError> {
+    for permutation in engine_orders(writers(node), options.seed) {
+        if lab.evaluate(node, &FoldOrder::Permutation(permutation.clone()))? != expected {
+            return Ok(Some(permutation));
         }
     }
-    climb(options, node, tried, &expected, lab)
+    Ok(None)
 }
 
 /// Addends (slots), or rows of the operand (segments): what arrives.
-fn writers(node: &FoldNode) -> u32 {
+pub(super) fn writers(node: &FoldNode) -> u32 {
     match &node.job {
         FoldJob::Slots(job) => job.addends.len() as u32,
         FoldJob::Segments(job) => job.rows.words / job.width,
@@ -56,8 +66,8 @@ fn engine_orders(writers: u32, seed: u64) -> Vec<Arc<[u32]>> {
     orders
 }
 
-/// A witness, with its order brought down to one swap of neighbours where one suffices.
-fn sensitive(
+/// A witness, its order made as plain as possible where `shrink` asks for it.
+pub(super) fn sensitive(
     options: &SweepOptions,
     node: &FoldNode,
     shrink: bool,
@@ -65,22 +75,17 @@ fn sensitive(
     permutation: Arc<[u32]>,
     lab: &mut FoldLab<'_>,
 ) -> Result<Outcome, EngineError> {
-    let mut permutation = permutation;
-    let mut swap = None;
-    let writers = permutation.len() as u32;
-    if shrink {
-        for place in 0..(writers.saturating_sub(1)).min(SWAPS_MAX) {
-            let swapped = swapped_neighbours(writers, place);
-            if lab.evaluate(node, &FoldOrder::Permutation(swapped.clone()))? != expected {
-                (permutation, swap) = (swapped, Some(place));
-                break;
-            }
-        }
-    }
-    let ascending: Arc<[u32]> = (0..writers).collect();
+    let mut still_parts = |permutation: &Arc<[u32]>| -> Result<bool, EngineError> {
+        let order = FoldOrder::Permutation(permutation.clone());
+        Ok(lab.evaluate(node, &order)? != expected)
+    };
+    let (permutation, swap) = match shrink {
+        true => order::plainest(permutation, &mut still_parts)?,
+        false => (permutation, None),
+    };
     let got = lab.evaluate(node, &FoldOrder::Permutation(permutation.clone()))?;
     let orders = (
-        FoldOrder::Permutation(ascending),
+        ascending(permutation.len() as u32),
         FoldOrder::Permutation(permutation.clone()),
     );
     let variable = Variable::Arrival { permutation, swap };
@@ -89,135 +94,57 @@ fn sensitive(
     Ok(Outcome::Sensitive(Box::new(finding)))
 }
 
-/// Ascending, but for the neighbours at `place` and `place + 1`.
-pub(super) fn swapped_neighbours(writers: u32, place: u32) -> Arc<[u32]> {
-    let mut order: Vec<u32> = (0..writers).collect();
-    order.swap(place as usize, place as usize + 1);
-    order.into()
-}
-
 /// The ladder on every element; the worst rung is the point's.
 fn climb(
     options: &SweepOptions,
     node: &FoldNode,
-    tried: u64,
+    shrink: bool,
     expected: &[u32],
     lab: &mut FoldLab<'_>,
 ) -> Result<Outcome, EngineError> {
     let elements = Elements::read(node, lab)?;
     let mut worst = Rung::L0;
     for element in 0..elements.count {
-        let (rows, addends) = elements.addends(element);
+        let addends = elements.multiplied(element);
         let sum = elements.sum(element, &addends);
-        match prove(
-            &sum,
-            OrderClass::Chains,
-            options.element_budget,
-            options.seed,
-        ) {
+        let budget = options.element_budget;
+        match prove(&sum, OrderClass::Chains, budget, options.seed) {
             Verdict::Proved(rung) => worst = worst.max(rung),
             Verdict::Undecided => worst = Rung::L5,
             Verdict::Different(difference) => {
+                let rows = elements.writers(element);
                 for order in [difference.a_order, difference.b_order] {
                     let permutation = whole(&rows, &order, writers(node));
                     let evaluated = FoldOrder::Permutation(permutation.clone());
                     if lab.evaluate(node, &evaluated)? != expected {
-                        return sensitive(options, node, true, expected, permutation, lab);
+                        return sensitive(options, node, shrink, expected, permutation, lab);
                     }
                 }
-                unreachable!("the ladder adds as fold.wgsl does, so one of two orders parts");
+                assert!(
+                    elements.is_wider_than_node(element),
+                    "the ladder adds as fold.wgsl does, so one of two orders parts"
+                );
+                worst = Rung::L5;
             }
         }
     }
     Ok(match worst {
-        Rung::L5 => Outcome::Sampled { orders: tried },
+        Rung::L5 => Outcome::Sampled {
+            orders: RANDOM_ORDERS,
+        },
         rung => Outcome::Proved(rung),
     })
 }
 
-/// One element's order as an order of all writers: its own first, in that order.
+/// One element's order as an order of all writers: its own first, in that order. A row that an
+/// element adds twice lands once, so the order is the nearest that the node can take.
 fn whole(rows: &[u32], order: &Order, writers: u32) -> Arc<[u32]> {
     let Order::Chain(places) = order else {
         unreachable!("chains were asked for")
     };
+    let mut landed = vec![false; writers as usize];
     let own = places.iter().map(|place| rows[*place as usize]);
-    own.chain((0..writers).filter(|row| !rows.contains(row)))
+    own.chain(0..writers)
+        .filter(|row| !std::mem::replace(&mut landed[*row as usize], true))
         .collect()
-}
-
-/// The addends of each element of a fold.
-pub(super) struct Elements {
-    pub count: usize,
-    words: Vec<Vec<u32>>,
-    accumulator: Option<Vec<u32>>,
-    arithmetic: Arithmetic,
-    /// Segments: the rows of each output row, and the row's width.
-    segments: Option<(Vec<Vec<u32>>, usize)>,
-}
-
-impl Elements {
-    pub fn read(node: &FoldNode, lab: &FoldLab<'_>) -> Result<Self, EngineError> {
-        let segments = match &node.job {
-            FoldJob::Slots(_) => None,
-            FoldJob::Segments(job) => {
-                let rows = (0..job.out_rows())
-                    .map(|row| job.segment(row, None))
-                    .collect();
-                Some((rows, job.width as usize))
-            }
-        };
-        Ok(Elements {
-            count: node.elements() as usize,
-            words: lab.addends(node)?,
-            accumulator: lab.accumulator(node)?,
-            arithmetic: node.arithmetic(),
-            segments,
-        })
-    }
-
-    /// The writers of an element and their values.
-    pub fn addends(&self, element: usize) -> (Vec<u32>, Vec<f32>) {
-        let (writers, column): (Vec<u32>, usize) = match &self.segments {
-            None => ((0..self.words.len() as u32).collect(), element),
-            Some((rows, width)) => (rows[element / width].clone(), element % width),
-        };
-        let value = |writer: &u32| {
-            let x = f32::from_bits(self.words[*writer as usize][column]);
-            match self.arithmetic.pre_multiply_bits {
-                None => x,
-                Some(bits) => self.arithmetic.partial.round(x * f32::from_bits(bits)),
-            }
-        };
-        let values = writers.iter().map(value).collect();
-        (writers, values)
-    }
-
-    pub fn sum<'a>(&self, element: usize, addends: &'a [f32]) -> Sum<'a> {
-        let start = match self.arithmetic.init {
-            Init::First => Start::First,
-            Init::Zero => Start::Zero,
-            Init::Accumulator => {
-                let held = self.accumulator.as_ref().expect("an accumulator was read");
-                Start::Base(f32::from_bits(held[element]))
-            }
-        };
-        let Arithmetic {
-            addend,
-            partial,
-            out,
-            ..
-        } = self.arithmetic;
-        let addend = if self.arithmetic.pre_multiply_bits.is_some() {
-            partial
-        } else {
-            addend
-        };
-        Sum {
-            addends,
-            start,
-            addend,
-            partial,
-            out,
-        }
-    }
 }

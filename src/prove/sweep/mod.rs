@@ -8,6 +8,9 @@
 mod amplify;
 mod arrival;
 mod catalogue;
+mod contraction;
+mod elements;
+mod order;
 mod placement;
 mod point;
 mod witness;
@@ -21,8 +24,10 @@ use crate::world::fold::{FoldLab, FoldNode};
 use crate::world::{Choice, Family, GroupId, NodeId, Observer};
 
 pub use catalogue::{Catalogue, FoldSite};
+pub(crate) use elements::{multiplied, sum_of};
+pub use order::adjacent_swaps;
 pub use point::{Reach, SilentPoint, Tally, TallyKey};
-pub use witness::{Finding, FoundAddend, Variable};
+pub use witness::{Finding, FoundAddend, Side, Variable};
 
 use point::structurally_ordered;
 
@@ -127,14 +132,15 @@ impl Sweep {
         if structurally_ordered(node) {
             return Ok(Outcome::Proved(Rung::L0));
         }
+        // Only the first finding of a reach is shown, so only that one is made small.
+        let shrink = !self.first.contains_key(&Reach::of(&node.choice));
+        if contraction::is_free(node) {
+            return contraction::test(&self.options, node, shrink, lab);
+        }
         match &node.choice {
             Choice::Pinned => Ok(Outcome::Proved(Rung::Plan)),
             Choice::Placement(plans) => placement::test(&self.options, node, plans, lab),
-            Choice::Arrival => {
-                let reach = Reach::Within;
-                let shrink = !self.first.contains_key(&reach);
-                arrival::test(&self.options, node, shrink, lab)
-            }
+            Choice::Arrival => arrival::test(&self.options, node, shrink, lab),
         }
     }
 
@@ -238,3 +244,6 @@ impl Observer for Sweep {
         self.take(node, outcome, lab)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,11 @@
 //! Choice points: how far a choice reaches, and counts of points by what proved them.
 
-use crate::numerics::ladder::Rung;
+use crate::numerics::ladder::{Rung, l0_by_shape};
 use crate::plan::{Combine, Init};
 use crate::world::fold::FoldNode;
 use crate::world::{Choice, Family};
+
+use super::contraction;
 
 /// Which verdict a choice belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -69,19 +71,24 @@ pub struct SilentPoint {
 
 /// Rung L0: the order cannot matter for any input.
 ///
-/// A maximum in total order has one value whatever the order, NaNs included, since canonical NaNs
-/// have a place in that order. A sum of two values commutes; the accumulator counts as a value,
-/// and a proven +0 in front of a single addend does not make a third. Two addends behind a +0 are
-/// two adds: (0 + a) + b and (0 + b) + a agree, as 0 + a is a but for the sign of a zero, and the
-/// second add sees the same pair of values or two zeros.
+/// A maximum in total order has one value whatever the order, NaNs included, since every NaN has a
+/// place in that order. Of sums, those of two values, as `ladder::l0_by_shape` says. Neither says
+/// anything where allocations differ in the arithmetic itself.
 pub(super) fn structurally_ordered(node: &FoldNode) -> bool {
     let arithmetic = node.arithmetic();
+    if let Choice::Placement(plans) = &node.choice
+        && plans.iter().any(|plan| plan.arithmetic != arithmetic)
+    {
+        return false;
+    }
     if arithmetic.combine == Combine::Max {
         return true;
     }
-    let in_partial_type = arithmetic.addend == arithmetic.partial
-        || arithmetic.addend.precision_bits() <= arithmetic.partial.precision_bits()
-            && arithmetic.partial == crate::numerics::Dtype::F32;
     let values = node.addend_count() + u32::from(arithmetic.init == Init::Accumulator);
-    values <= 2 && in_partial_type && !arithmetic.contraction_free
+    // A product has been rounded to the type of the partial sums.
+    let addend = match arithmetic.pre_multiply_bits {
+        Some(_) => arithmetic.partial,
+        None => arithmetic.addend,
+    };
+    l0_by_shape(values as usize, addend, arithmetic.partial) && !contraction::is_free(node)
 }

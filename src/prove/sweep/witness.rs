@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::engine::EngineError;
 use crate::numerics::bits::ulp_distance;
-use crate::plan::Tree;
+use crate::plan::{Arithmetic, Tree};
 use crate::world::fold::{FoldJob, FoldLab, FoldNode, FoldOrder};
 use crate::world::{Family, NodeId, Schedule, Site};
 
 use super::SweepOptions;
-use super::arrival::Elements;
+use super::elements::Elements;
 
 /// The choice variable that a finding deviates in, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,25 @@ pub enum Variable {
 pub struct FoundAddend {
     /// `rank 4`, `slot 2` or `row 17`.
     pub name: String,
+    /// As it arrives: before any multiplication that the fold begins with.
     pub value: f32,
+}
+
+/// How one of the two results came about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Side {
+    pub arithmetic: Arithmetic,
+    /// Its leaves are places in `Finding::addends`.
+    pub tree: Tree,
+    pub result: f32,
+}
+
+impl Side {
+    /// The expression, with addends by their names.
+    pub fn expression(&self, addends: &[FoundAddend]) -> String {
+        let name = |place: u32| addends[place as usize].name.clone();
+        self.arithmetic.expression(&self.tree, &name)
+    }
 }
 
 /// The first sensitive fold.
@@ -42,12 +60,14 @@ pub struct Finding {
     pub group: Option<String>,
     pub ranks: Arc<[u32]>,
     pub variable: Variable,
+    /// The first of the differing elements: the least number, not the greatest difference, so that
+    /// a replay finds the same one whatever it is asked to print.
     pub element: u64,
-    pub expression_a: String,
-    pub expression_b: String,
     pub addends: Vec<FoundAddend>,
-    pub result_a: f32,
-    pub result_b: f32,
+    /// What the element's accumulator held before the first addend.
+    pub held: Option<f32>,
+    /// The reference, and what parts from it.
+    pub sides: [Side; 2],
     pub differing_elements: u64,
     pub elements: u64,
     /// `None` when a NaN is among the differing results.
@@ -88,16 +108,23 @@ pub(super) fn finding(
     let distance = |at: &usize| ulp_distance(out, f32::from_bits(a[*at]), f32::from_bits(b[*at]));
     let ulps: Option<Vec<u64>> = differing.iter().map(distance).collect();
     let elements = Elements::read(node, lab)?;
-    let (writers, values) = elements.addends(element);
-    let named = |writer: u32| name_of(node, writer);
+    let writers = elements.writers(element);
+    let values = elements.arriving(element);
     let addends = writers
         .iter()
         .zip(values)
         .map(|(writer, value)| FoundAddend {
-            name: named(*writer),
+            name: name_of(node, *writer),
             value,
-        })
-        .collect();
+        });
+    let side = |order: &FoldOrder, words: &[u32]| {
+        let (arithmetic, tree) = tree_at(node, order, element, &writers);
+        Side {
+            arithmetic,
+            tree,
+            result: f32::from_bits(words[element]),
+        }
+    };
     Ok(Finding {
         node: node.id,
         wave: node.wave,
@@ -109,11 +136,9 @@ pub(super) fn finding(
         ranks: node.ranks.clone(),
         variable,
         element: element as u64,
-        expression_a: expression(node, &orders.0, element, &writers),
-        expression_b: expression(node, &orders.1, element, &writers),
-        addends,
-        result_a: f32::from_bits(a[element]),
-        result_b: f32::from_bits(b[element]),
+        addends: addends.collect(),
+        held: elements.held(element),
+        sides: [side(&orders.0, &a), side(&orders.1, &b)],
         differing_elements: differing.len() as u64,
         elements: a.len() as u64,
         ulp_max: ulps.and_then(|ulps| ulps.into_iter().max()),
@@ -130,27 +155,25 @@ fn name_of(node: &FoldNode, writer: u32) -> String {
     }
 }
 
-fn expression(node: &FoldNode, order: &FoldOrder, element: usize, writers: &[u32]) -> String {
-    let arithmetic = node.arithmetic();
-    let name = |writer: u32| name_of(node, writer);
+/// The arithmetic of `order`, and its tree at `element` over the places of `writers`.
+fn tree_at(
+    node: &FoldNode,
+    order: &FoldOrder,
+    element: usize,
+    writers: &[u32],
+) -> (Arithmetic, Tree) {
     match order {
-        FoldOrder::Plan(plan) => plan.expression_at(element as u64, &name),
+        FoldOrder::Plan(plan) => (plan.arithmetic, plan.tree_at(element as u64).clone()),
         FoldOrder::Permutation(permutation) => {
+            let mut landing = vec![0; permutation.len()];
+            for (turn, writer) in permutation.iter().enumerate() {
+                landing[*writer as usize] = turn;
+            }
             // A segment takes its own rows only; for slots every writer is one.
-            let own: Vec<u32> = permutation
-                .iter()
-                .copied()
-                .filter(|writer| writers.contains(writer))
-                .collect();
-            let order = (0..own.len() as u32).collect();
-            let named = |place: u32| name(own[place as usize]);
-            arithmetic.expression(
-                &Tree::Chain {
-                    ring: order,
-                    start: 0,
-                },
-                &named,
-            )
+            let mut ring: Vec<u32> = (0..writers.len() as u32).collect();
+            ring.sort_by_key(|place| landing[writers[*place as usize] as usize]);
+            let (ring, start) = (ring.into(), 0);
+            (node.arithmetic(), Tree::Chain { ring, start })
         }
     }
 }

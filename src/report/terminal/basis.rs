@@ -46,13 +46,6 @@ fn mutants(page: &mut Page, score: &MutantScore) {
         "  {} of {} caught at their node",
         score.caught, score.total
     ));
-    for missed in &score.missed {
-        let line = format!(
-            "missed: {} at {}: {}",
-            missed.kind, missed.site, missed.reason
-        );
-        page.sentence(2, &line);
-    }
     if !score.not_planted.is_empty() {
         page.sentence(
             2,

@@ -3,8 +3,8 @@
 
 use super::{Page, style};
 use crate::prove::outcome::{
-    FirstDivergence, Hazard, OracleResult, OracleVerdict, Outcome, Remedy, VacuityFinding,
-    VacuityReason, VisibleEffect, Witness,
+    FirstDivergence, Hazard, MutantScore, OracleResult, OracleVerdict, Outcome, Remedy,
+    VacuityFinding, VacuityReason, VisibleEffect, Witness,
 };
 use crate::report::junit::vacuity_line;
 use crate::report::names::{counted, grouped, ranks, slug};
@@ -18,11 +18,12 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
         witness(page, shown);
     }
     if let Some(effect) = &outcome.visible_effect {
-        visible_effect(page, effect, outcome.steps);
+        visible_effect(page, effect);
     }
     remedies(page, &outcome.remedies);
     hazards(page, &outcome.hazards);
     vacuity(page, &outcome.vacuity);
+    missed_mutants(page, &outcome.mutants);
 }
 
 fn failed_oracles(page: &mut Page, results: &[OracleResult]) {
@@ -119,25 +120,56 @@ fn witness(page: &mut Page, witness: &Witness) {
     }
     page.line(row("sum A", &witness.sum_a.hex, &witness.sum_a.decimal));
     page.line(row("sum B", &witness.sum_b.hex, &witness.sum_b.decimal));
-    if witness.counterfactual {
-        page.line("  shown by changing this node alone, though its variable reaches further");
+    if let Some(swaps) = witness.adjacent_swaps {
+        let swaps = counted(swaps, "swap");
+        page.line(format!("  B is {swaps} of neighbours away from A"));
+    }
+    if let Some(shrunk) = &witness.shrunk {
+        page.line(format!("  {} addends suffice:", shrunk.addends.len()));
+        page.sentence(
+            4,
+            &format!("A = {} = {}", shrunk.plan_a, shrunk.sum_a.decimal),
+        );
+        page.sentence(
+            4,
+            &format!("B = {} = {}", shrunk.plan_b, shrunk.sum_b.decimal),
+        );
+    }
+    if let Some(effect) = &witness.alone {
+        alone(page, witness.counterfactual, effect);
     }
     for cause in &witness.causes {
         page.line(format!("  from {cause}"));
     }
 }
 
-fn visible_effect(page: &mut Page, effect: &VisibleEffect, steps: u32) {
+/// What was seen when this node alone deviated, though its variable reaches further.
+fn alone(page: &mut Page, parts: bool, effect: &VisibleEffect) {
+    let parts = match parts {
+        true => "parts them too",
+        false => "parts nothing",
+    };
+    let reached = match effect.first_step {
+        Some(step) => format!("{} differs from step {step} on", effect.metric),
+        None => format!("{} stays the same", effect.metric),
+    };
+    page.line(format!("  changing this node alone {parts}; {reached}"));
+}
+
+fn visible_effect(page: &mut Page, effect: &VisibleEffect) {
     page.heading("visible effect");
+    let steps = counted(u64::from(effect.steps), "step");
     let Some(step) = effect.first_step else {
-        let steps = counted(u64::from(steps), "step");
         page.line(format!(
-            "  {} is the same in the {steps} that were run",
+            "  {} is the same in {steps} of both runs",
             effect.metric
         ));
         return;
     };
-    page.line(format!("  {} differs from step {step} on", effect.metric));
+    page.line(format!(
+        "  {} differs from step {step} on (both runs: {steps})",
+        effect.metric
+    ));
     for (name, value) in [("A", &effect.value_a), ("B", &effect.value_b)] {
         if let Some(bits) = value {
             page.line(format!("    {name}  {}  {}", bits.hex, bits.decimal));
@@ -154,13 +186,17 @@ fn remedies(page: &mut Page, remedies: &[Remedy]) {
         let mark = if remedy.removes {
             style::good("removes it")
         } else {
-            style::bad("does not   ")
+            style::bad("does not")
         };
-        page.line(format!(
-            "  {mark}  {} ({})",
-            remedy.switch,
-            remedy.tried_grade.words()
-        ));
+        page.line(format!("  {mark}: {}", remedy.switch));
+        let grade = remedy.tried_grade.words();
+        match &remedy.still_parts {
+            Some(site) if remedy.removes => {
+                page.sentence(4, &format!("the sweep is then {grade}, elsewhere: {site}"));
+            }
+            Some(site) => page.sentence(4, &format!("the sweep stays {grade}: {site}")),
+            None => page.sentence(4, &format!("the sweep is then {grade}")),
+        }
     }
 }
 
@@ -185,6 +221,20 @@ fn hazards(page: &mut Page, hazards: &[Hazard]) {
     let rest = hazards.len().saturating_sub(HAZARDS_SHOWN);
     if rest > 0 {
         page.line(style::dim(&format!("  and {} more", grouped(rest as u64))));
+    }
+}
+
+/// A check that overlooks a planted fault proves nothing: the verdict is vacuous for it.
+fn missed_mutants(page: &mut Page, score: &MutantScore) {
+    if score.missed.is_empty() {
+        return;
+    }
+    page.heading("planted faults that this check did not catch");
+    for missed in &score.missed {
+        page.sentence(
+            2,
+            &format!("{} at {}: {}", missed.kind, missed.site, missed.reason),
+        );
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Page, style};
 use crate::numerics::ladder::Rung;
-use crate::prove::outcome::{Outcome, PointCount};
-use crate::report::names::{grouped, slug};
+use crate::prove::outcome::{InputPoint, Outcome, PointCount};
+use crate::report::names::{counted, grouped, slug};
 
 /// One family's row, before it is laid out.
 struct Row {
@@ -63,19 +63,48 @@ fn input_points(page: &mut Page, outcome: &Outcome) {
         return;
     }
     page.heading("proved on this input only");
-    for point in outcome.input_points.iter().take(INPUT_POINTS_SHOWN) {
-        let full = grouped(point.addends_at_full_size);
-        let addends = format!(
-            "{} addends, {full} at full size",
-            grouped(point.addends.into())
-        );
-        page.sentence(2, &format!("{} {}: {addends}", point.rung, point.site));
+    let alike = alike(&outcome.input_points);
+    for points in alike.iter().take(INPUT_POINTS_SHOWN) {
+        page.sentence(2, &input_line(points));
     }
-    let shown = outcome.input_points.len().min(INPUT_POINTS_SHOWN) as u64;
-    if outcome.input_point_count > shown {
-        let rest = grouped(outcome.input_point_count - shown);
-        page.line(style::dim(&format!("  and {rest} more")));
+    let shown = alike
+        .iter()
+        .take(INPUT_POINTS_SHOWN)
+        .map(|points| points.len() as u64);
+    let rest = outcome.input_point_count - shown.sum::<u64>();
+    if rest > 0 {
+        page.line(style::dim(&format!("  and {} more", grouped(rest))));
     }
+}
+
+/// Runs of points with the same site and rung: those of several ranks.
+fn alike(points: &[InputPoint]) -> Vec<&[InputPoint]> {
+    points
+        .chunk_by(|a, b| a.site == b.site && a.rung == b.rung)
+        .collect()
+}
+
+/// One line for points that are alike: their addends here and at full size, from least to most.
+fn input_line(points: &[InputPoint]) -> String {
+    let range = |values: Vec<u64>| {
+        let least = values.iter().copied().min().unwrap_or(0);
+        let most = values.iter().copied().max().unwrap_or(0);
+        if least == most {
+            grouped(least)
+        } else {
+            format!("{}-{}", grouped(least), grouped(most))
+        }
+    };
+    let here = range(points.iter().map(|point| point.addends.into()).collect());
+    let full = range(
+        points
+            .iter()
+            .map(|point| point.addends_at_full_size)
+            .collect(),
+    );
+    let InputPoint { rung, site, .. } = &points[0];
+    let count = counted(points.len() as u64, "point");
+    format!("{rung} {site}: {here} addends, {full} at full size ({count})")
 }
 
 fn rows(points: &[PointCount], rungs: &[Option<Rung>]) -> Vec<Row> {

@@ -33,17 +33,23 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
         rank 6  0x80000000  -0.0
         sum A   0x3f800001  1.0000001
         sum B   0x3f800000  1.0
+      3 addends suffice:
+        A = ((r0 + r2) + r4) = 1.0
+        B = ((r2 + r4) + r0) = 1.0000001
+      changing this node alone parts them too; lm loss stays the same
       from topologies/block-2x8.toml
       from topologies/plane2-2x8.toml
 
     visible effect
-      lm loss differs from step 2 on
+      lm loss differs from step 2 on (both runs: 24 steps)
         A  0x40a80000  5.25
         B  0x40a80002  5.250001
 
     switches that were tried
-      removes it  ddp_reduce_scatter_with_fp32_accumulation = true (proved)
-      does not     env.NCCL_ALGO = "Tree" (divergent)
+      removes it: ddp_reduce_scatter_with_fp32_accumulation = true
+        the sweep is then proved
+      does not: env.NCCL_ALGO = "Tree"
+        the sweep is then divergent
 
     choice points, by what proved them
                                P         L0    addends  at full size
@@ -155,4 +161,49 @@ fn a_failed_oracle_is_explained_first_and_ends_with_the_check_to_repeat() {
         text.ends_with("reproduce it with: bitproof check a.toml\n"),
         "{text}"
     );
+}
+
+#[test]
+fn a_fault_that_was_not_caught_is_told_beside_the_verdict() {
+    let mut outcome = sample::vacuous();
+    outcome.mutants.caught = 11;
+    outcome.mutants.missed = vec![crate::prove::outcome::PlantedMutant {
+        kind: "race".into(),
+        site: "step 1, loss, loss, all_reduce".into(),
+        reason: "no node was named".into(),
+    }];
+    let text = plain(outcome, Detail::Usual);
+    assert!(text.contains("did not catch\n  race at step 1, loss, loss, all_reduce: no node"));
+    assert!(text.contains("11 of 12 caught"));
+}
+
+#[test]
+fn points_of_several_ranks_share_a_line() {
+    use crate::numerics::ladder::Rung;
+    use crate::prove::outcome::InputPoint;
+    use crate::world::Family;
+    let point = |site: &str, addends| InputPoint {
+        site: site.into(),
+        family: Family::EmbeddingGrad,
+        rung: Rung::L1,
+        addends,
+        addends_at_full_size: 1_000,
+    };
+    let mut outcome = sample::proved();
+    outcome.input_points = vec![point("here", 4), point("here", 7), point("there", 5)];
+    outcome.input_point_count = 9;
+    let text = plain(outcome, Detail::Usual);
+    let lines = "  L1 here: 4-7 addends, 1,000 at full size (2 points)\n  \
+                 L1 there: 5 addends, 1,000 at full size (1 point)\n  and 6 more\n";
+    assert!(text.contains(lines), "{text}");
+}
+
+#[test]
+fn a_switch_that_leaves_another_difference_says_so() {
+    let mut outcome = sample::divergent();
+    outcome.remedies[0].tried_grade = Grade::Divergent;
+    let text = plain(outcome, Detail::Usual);
+    let told = "accumulation = true (divergent)\n              and leaves another one\n";
+    assert!(text.contains(told), "{text}");
+    assert!(!plain(sample::divergent(), Detail::Usual).contains("leaves another"));
 }

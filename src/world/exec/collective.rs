@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::{CopyWords, Span};
+use crate::plan::Plan;
 use crate::world::command::{Collective, CollectiveKind, Command, Issued};
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, SlotsJob, part};
@@ -145,6 +146,15 @@ impl Coordinator<'_> {
                 what: format!("{} at {}", first.signature(), calls[0].issued.site),
                 reason,
             })?;
+        let misfit = |plan: &Arc<Plan>| {
+            plan.addend_count as usize != calls.len() || plan.element_count != shape.elements
+        };
+        if plans.is_empty() || plans.iter().any(misfit) {
+            return Err(WorldError::NoPlan {
+                what: format!("{} at {}", first.signature(), calls[0].issued.site),
+                reason: "a plan for another number of addends or elements".to_string(),
+            });
+        }
         let id = self.next_fold(Owner::Group(group.0), calls[0].issued.site.step);
         let job = FoldJob::Slots(SlotsJob {
             addends: calls

@@ -2,110 +2,30 @@
 //! whoever got what it waited for. Nothing ready while somebody waits is a deadlock or a mismatch,
 //! and is reported at once, without timeouts.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::engine::{Engine, EngineError, ProgramId, Span};
 use crate::kernel::Kernel;
-use crate::numerics::Digest;
-use crate::world::command::{Command, Issued};
+use crate::world::command::Command;
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldLab, FoldPrograms};
-use crate::world::memory::{AccessTracker, HazardLog, LiveInTracker, RankMemory};
+use crate::world::memory::{AccessTracker, HazardLog};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
-use crate::world::rank::{
-    Allocation, COMPUTE_STREAM, Component, Declaration, GroupId, Park, Parked, RankError, Reply,
-    StreamId, Tensor,
-};
-use crate::world::site::{Name, Phase, Site};
+use crate::world::rank::{Declaration, GroupId, Park, Parked, RankError, Reply, Tensor};
+use crate::world::site::Site;
 
 use super::heads::Heads;
 use super::local::SlotPlans;
 use super::planted::CommandFaults;
-use super::{Drift, NodeRecord, PlantedFault, RunOptions, RunRecord, StateTensor, World, stall};
+use super::rank_state::RankState;
+use super::{NodeRecord, RunOptions, RunRecord, World, stall};
 
-/// What the coordinator knows of one rank.
-pub(super) struct RankState {
-    pub memory: RankMemory,
-    pub streams: BTreeMap<StreamId, VecDeque<Issued>>,
-    /// Completed tickets of this step.
-    pub tickets: Vec<bool>,
-    pub park: Option<Park>,
-    pub read_words: Option<Vec<u32>>,
-    pub finished: bool,
-    pub root: Digest,
-    pub step: u32,
-    /// Folds of this step so far.
-    pub fold_ordinal: u32,
-    pub persisted: BTreeMap<(Component, String), Tensor>,
-    metrics: BTreeMap<String, Tensor>,
-    /// One for each cut that is past.
-    live_in: Vec<(u32, LiveInTracker)>,
-    /// `None` once hazards are no longer looked for.
-    pub accesses: Option<AccessTracker>,
-    steps_ended: u32,
-}
-
-impl RankState {
-    pub fn complete(&mut self, ticket: u32) {
-        let ticket = ticket as usize;
-        if self.tickets.len() <= ticket {
-            self.tickets.resize(ticket + 1, false);
-        }
-        self.tickets[ticket] = true;
-    }
-
-    /// Whether accesses are followed, for hazards or for a live-in set.
-    pub fn follows_accesses(&self) -> bool {
-        self.accesses.is_some() || !self.live_in.is_empty()
-    }
-
-    /// Takes the head of `stream`, which begins; the next one comes into sight.
-    pub fn take_head(&mut self, rank: u32, stream: StreamId, heads: &mut Heads) -> Option<Issued> {
-        let queue = self.streams.get_mut(&stream)?;
-        let issued = queue.pop_front()?;
-        if let Some(next) = queue.front() {
-            heads.appeared(rank, stream, &next.command);
-        }
-        if let Some(accesses) = &mut self.accesses {
-            accesses.begin(stream, &issued);
-        }
-        Some(issued)
-    }
-
-    /// Whether the head of `stream` costs nothing and need not wait.
-    fn has_free_head(&self, stream: StreamId) -> bool {
-        let head = self.streams.get(&stream).and_then(VecDeque::front);
-        match head.map(|issued| &issued.command) {
-            Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
-            Some(Command::Wait { ticket }) => self.tickets.get(*ticket as usize) == Some(&true),
-            _ => false,
-        }
-    }
-
-    /// The stream after `stream`, or the first.
-    fn stream_after(&self, stream: Option<StreamId>) -> Option<StreamId> {
-        let from = stream.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut later = self.streams.range((from, Bound::Unbounded));
-        later.next().map(|(stream, _)| *stream)
-    }
-
-    /// The collective or message on `stream` is over.
-    pub fn finish_on(&mut self, stream: StreamId, ticket: u32) {
-        if let Some(accesses) = &mut self.accesses {
-            accesses.finish(stream, ticket);
-        }
-        self.complete(ticket);
-    }
-
-    fn idle(&self) -> bool {
-        self.streams.values().all(VecDeque::is_empty)
-    }
-}
+/// Notes that are kept; more are only counted.
+const NOTES_MAX: usize = 256;
 
 pub(super) struct Coordinator<'a> {
     pub world: &'a World,
@@ -119,7 +39,7 @@ pub(super) struct Coordinator<'a> {
     pub fold_programs: FoldPrograms,
     /// Folds of this step so far, by communicator.
     pub group_ordinals: Vec<(u32, u32)>,
-    replicas: BTreeMap<(GroupId, String), BTreeMap<u32, Tensor>>,
+    pub replicas: BTreeMap<(GroupId, String), BTreeMap<u32, Tensor>>,
     pub record: RunRecord,
     /// Waves of this step so far.
     pub wave: u32,
@@ -147,24 +67,7 @@ impl<'a> Coordinator<'a> {
         outboxes: Vec<Sender<Reply>>,
     ) -> Result<Self, WorldError> {
         let ranks = (0..world.ranks)
-            .map(|_| {
-                Ok(RankState {
-                    memory: RankMemory::new(engine)?,
-                    streams: BTreeMap::new(),
-                    tickets: Vec::new(),
-                    park: None,
-                    read_words: None,
-                    finished: false,
-                    root: Digest::default(),
-                    step: 0,
-                    fold_ordinal: 0,
-                    persisted: BTreeMap::new(),
-                    metrics: BTreeMap::new(),
-                    live_in: Vec::new(),
-                    accesses: (options.hazard_steps_max > 0).then(AccessTracker::default),
-                    steps_ended: 0,
-                })
-            })
+            .map(|_| RankState::new(engine, options.hazard_steps_max > 0))
             .collect::<Result<Vec<_>, EngineError>>()
             .map_err(|source| at("all", "set-up", source))?;
         let fold_programs = fold_programs(world, engine)?;
@@ -286,7 +189,11 @@ impl<'a> Coordinator<'a> {
         }
         state.finished = matches!(parked.park, Park::Finished(_));
         state.park = Some(parked.park);
-        self.record.notes.extend(parked.notes);
+        let room = NOTES_MAX.saturating_sub(self.record.notes.len());
+        self.record.notes_beyond += parked.notes.len().saturating_sub(room) as u64;
+        self.record
+            .notes
+            .extend(parked.notes.into_iter().take(room));
         for declaration in parked.declared {
             self.declare(rank, declaration);
         }
@@ -381,7 +288,7 @@ impl<'a> Coordinator<'a> {
         Ok(moved)
     }
 
-    fn log_hazards(&mut self, rank: u32) {
+    pub fn log_hazards(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         let found = state.accesses.as_mut().map(AccessTracker::take_found);
         for conflict in found.iter().flatten() {
@@ -461,207 +368,14 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// What happens when ranks reach the end of set-up or of a step, before they go on.
-    fn boundaries(&mut self, ready: &[u32]) -> Result<(), WorldError> {
-        let mut ended: Vec<(u32, Option<u32>, Vec<Allocation>)> = Vec::new();
-        for rank in ready {
-            match &mut self.ranks[*rank as usize].park {
-                Some(Park::Setup { live }) => ended.push((*rank, None, std::mem::take(live))),
-                Some(Park::Step { step, live }) => {
-                    ended.push((*rank, Some(*step), std::mem::take(live)));
-                }
-                _ => {}
-            }
-        }
-        for (rank, step, live) in &ended {
-            let memory = &self.ranks[*rank as usize].memory;
-            let hold = memory.canaries_hold(self.engine);
-            if !hold.map_err(|error| self.at_boundary(*rank, *step, error))? {
-                return Err(WorldError::Canary { rank: *rank });
-            }
-            self.end(*rank, *step, live)
-                .map_err(|error| self.at_boundary(*rank, *step, error))?;
-        }
-        if let Some((_, step, _)) = ended.first() {
-            self.wave = 0;
-            let compared = self.compare_replicas(*step);
-            compared.map_err(|source| at("all", "replicas", source))?;
-        }
-        Ok(())
-    }
-
-    fn at_boundary(&self, rank: u32, step: Option<u32>, source: EngineError) -> WorldError {
-        let site = step.map_or("end of set-up".to_string(), |step| {
-            format!("end of step {step}")
-        });
-        at(&rank.to_string(), &site, source)
-    }
-
-    fn end(
-        &mut self,
-        rank: u32,
-        step: Option<u32>,
-        live: &[Allocation],
-    ) -> Result<(), EngineError> {
-        if let Some(step) = step {
-            self.read_metrics(rank, step)?;
-        }
-        let state = &mut self.ranks[rank as usize];
-        if let Some(accesses) = &mut state.accesses {
-            accesses.synchronise();
-        }
-        let Some(step) = step else {
-            for allocation in live {
-                let key = (rank, allocation.name.to_string(), allocation.occurrence);
-                if self.options.keep_setup {
-                    let words = self.engine.read(state.memory.allocation(allocation))?;
-                    self.record.setup.insert(key.clone(), words);
-                }
-                let end = allocation.offset_words + allocation.words;
-                let holds = |tensor: &Tensor| {
-                    tensor.start < end && allocation.offset_words < tensor.start + tensor.len
-                };
-                let persisted = state.persisted.iter().filter(|(_, tensor)| holds(tensor));
-                let components: BTreeSet<Component> =
-                    persisted.map(|((component, _), _)| *component).collect();
-                if !components.is_empty() {
-                    self.record.setup_components.insert(key, components);
-                }
-            }
-            state.root = Digest::default();
-            return Ok(());
-        };
-        state.steps_ended += 1;
-        if state.steps_ended == self.options.hazard_steps_max {
-            state.accesses = None;
-        }
-        self.plant_state_faults(rank, step)?;
-        let state = &mut self.ranks[rank as usize];
-        self.record
-            .roots
-            .insert((step, rank), std::mem::take(&mut state.root));
-        if self.options.checkpoint_after.contains(&step) {
-            let checkpoint = self.record.checkpoints.entry(step).or_default();
-            for ((component, name), tensor) in &state.persisted {
-                let words = self.engine.read(state.memory.span(*tensor))?;
-                let tensor = StateTensor {
-                    dtype: tensor.dtype,
-                    words,
-                };
-                checkpoint.insert((rank, *component, name.clone()), tensor);
-            }
-        }
-        if self.options.cuts.contains(&step) {
-            let tracker = LiveInTracker::start(self.engine, &state.memory, live)?;
-            state.live_in.push((step, tracker));
-        }
-        Ok(())
-    }
-
-    /// Scalars that the user sees are read when a step ends.
-    fn read_metrics(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
-        let metrics = std::mem::take(&mut self.ranks[rank as usize].metrics);
-        for (name, tensor) in &metrics {
-            let tensor = *tensor;
-            let site = || Site {
-                step,
-                microbatch: None,
-                phase: Phase::Checkpoint,
-                module: Name::from(""),
-                op: Name::from(format!("metric {name}")),
-            };
-            let state = &mut self.ranks[rank as usize];
-            for (_, tracker) in &mut state.live_in {
-                tracker.on_read(tensor);
-            }
-            if let Some(accesses) = &mut state.accesses {
-                accesses.read_at_end(&Arc::new(site()), COMPUTE_STREAM, tensor);
-            }
-            let words = self.engine.read(state.memory.span(tensor))?;
-            let value = words.first().map_or(0.0, |word| f32::from_bits(*word));
-            let key = (step, name.clone());
-            self.record.metrics.entry(key).or_insert(value);
-        }
-        self.ranks[rank as usize].metrics = metrics;
-        self.log_hazards(rank);
-        Ok(())
-    }
-
-    fn plant_state_faults(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
-        for fault in &self.options.faults {
-            let PlantedFault::State {
-                after_step,
-                rank: at,
-                component,
-                name,
-            } = fault
-            else {
-                continue;
-            };
-            let state = &self.ranks[rank as usize];
-            let tensor = state.persisted.get(&(*component, name.clone()));
-            if let (true, Some(tensor)) = (*after_step == step && *at == rank, tensor) {
-                let span = state.memory.span(*tensor);
-                let mut words = self.engine.read(span)?;
-                words[0] ^= 1 << 16;
-                self.engine.write(span, &words)?;
-                self.record.faults_planted += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies that must agree across ranks (XR).
-    fn compare_replicas(&mut self, step: Option<u32>) -> Result<(), EngineError> {
-        for ((group, name), tensors) in &self.replicas {
-            let span =
-                |(rank, tensor): (&u32, &Tensor)| self.ranks[*rank as usize].memory.span(*tensor);
-            let spans: Vec<Span> = tensors.iter().map(span).collect();
-            let digests = self.engine.digests(&spans)?;
-            let mut copies = tensors.keys().zip(digests);
-            let (first, expected) = copies.next().expect("a replica was declared");
-            if let Some((other, _)) = copies.find(|(_, digest)| *digest != expected) {
-                self.record.drifts.push(Drift {
-                    step,
-                    group: self.world.communicators[group.0 as usize].name.clone(),
-                    name: name.clone(),
-                    ranks: (*first, *other),
-                });
-            }
-            self.record.replicas_compared += 1;
-        }
-        Ok(())
-    }
-
     /// The command that `rank` has begun reads `tensor`.
     pub fn on_read(&mut self, rank: u32, tensor: Tensor) {
-        let state = &mut self.ranks[rank as usize];
-        for (_, tracker) in &mut state.live_in {
-            tracker.on_read(tensor);
-        }
-        if let Some(accesses) = &mut state.accesses {
-            accesses.read(tensor);
-        }
+        self.ranks[rank as usize].on_read(tensor);
     }
 
     /// The command that `rank` has begun writes all of `tensor`.
     pub fn on_write(&mut self, rank: u32, tensor: Tensor) {
-        let state = &mut self.ranks[rank as usize];
-        for (_, tracker) in &mut state.live_in {
-            tracker.on_write(tensor);
-        }
-        if let Some(accesses) = &mut state.accesses {
-            accesses.write(tensor);
-        }
-    }
-
-    fn finish_live_in(&mut self) {
-        for (rank, state) in self.ranks.iter_mut().enumerate() {
-            for (cut, tracker) in std::mem::take(&mut state.live_in) {
-                let into = self.record.live_in.entry(cut).or_default();
-                tracker.finish(rank as u32, into);
-            }
-        }
+        self.ranks[rank as usize].on_write(tensor);
     }
 
     /// The id of the next fold of `owner` in `step`.

@@ -286,10 +286,11 @@ impl Coordinator<'_> {
             };
             let seen = self.observer.on_fold(&node, &mut lab);
             seen.map_err(|source| fold_failure(&node, source))?;
-            let mut order = self.scheduled_order(&node);
+            let mut order = self.scheduled_order(&node)?;
             for fault in &self.options.faults {
                 if let PlantedFault::Fold { at, fault } = fault
                     && *at == node.id
+                    && fault.applies(&node)
                 {
                     self.record.faults_planted += 1;
                     fault.before(&mut node, &mut order);
@@ -315,22 +316,42 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    fn scheduled_order(&self, node: &FoldNode) -> FoldOrder {
+    fn scheduled_order(&mut self, node: &FoldNode) -> Result<FoldOrder, WorldError> {
         let schedule = &self.options.schedule;
+        let refused = |reason: String| WorldError::BadSchedule {
+            site: node.site.to_string(),
+            reason,
+        };
         if let Some(permutation) = schedule.arrivals.get(&node.id) {
-            return FoldOrder::Permutation(permutation.clone());
+            self.record.arrivals_met += 1;
+            let addends = node.permuted();
+            return match is_permutation(permutation, addends) {
+                true => Ok(FoldOrder::Permutation(permutation.clone())),
+                false => Err(refused(format!("no order of {addends} addends"))),
+            };
         }
-        match (&node.choice, &node.job) {
+        Ok(match (&node.choice, &node.job) {
             (Choice::Placement(plans), _) => {
-                FoldOrder::Plan(plans[schedule.placement_of(node.id) as usize].clone())
+                let value = schedule.placement_of(node.id);
+                let plan = plans.get(value as usize);
+                let count = plans.len();
+                let missing = || refused(format!("placement {value} of {count}"));
+                FoldOrder::Plan(plan.ok_or_else(missing)?.clone())
             }
             (_, FoldJob::Slots(job)) => FoldOrder::Plan(job.plan.clone()),
-            (_, FoldJob::Segments(job)) => {
-                let rows = job.rows.words / job.width;
-                FoldOrder::Permutation((0..rows).collect())
-            }
-        }
+            (_, FoldJob::Segments(_)) => FoldOrder::Permutation((0..node.permuted()).collect()),
+        })
     }
+}
+
+/// Whether `order` names each of `0..count` once.
+fn is_permutation(order: &[u32], count: u32) -> bool {
+    let mut seen = vec![false; count as usize];
+    order.len() == seen.len()
+        && order.iter().all(|place| {
+            let seen = seen.get_mut(*place as usize);
+            seen.is_some_and(|seen| !std::mem::replace(seen, true))
+        })
 }
 
 /// The outputs of a fold, each with the rank that it lies on.

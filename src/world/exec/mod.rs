@@ -1,12 +1,14 @@
 //! Runs a program on virtual ranks: rank threads append commands, one coordinator executes them in
 //! waves.
 
+mod boundary;
 mod collective;
 mod coordinator;
 mod heads;
 mod local;
 mod measure;
 mod planted;
+mod rank_state;
 mod stall;
 mod thread;
 
@@ -169,11 +171,14 @@ pub struct RunRecord {
     pub hazards_beyond: u64,
     /// Faults of `RunOptions::faults` that found their node, command or state.
     pub faults_planted: u32,
+    /// Arrival orders of `RunOptions::schedule` that found their fold.
+    pub arrivals_met: u32,
     /// Every buffer at the end of set-up, by (rank, name, occurrence).
     pub setup: BTreeMap<(u32, String, u32), Vec<u32>>,
     /// Components that buffers hold parts of, as declared when set-up ended.
     pub setup_components: BTreeMap<(u32, String, u32), BTreeSet<Component>>,
     pub notes: Vec<String>,
+    pub notes_beyond: u64,
     /// Words of all ranks' memory at the end.
     pub memory_words: u64,
 }

@@ -10,7 +10,8 @@ use super::coordinator::Coordinator;
 /// How many ranks a message lists before it counts the rest.
 const RANKS_LISTED_MAX: usize = 16;
 
-/// The world is stuck: a collective that some member never joins is a mismatch, all else a deadlock.
+/// The world is stuck: a collective that some member never joins is a mismatch, all else is a
+/// deadlock.
 pub(super) fn report(coordinator: &Coordinator<'_>) -> WorldError {
     missing_members(coordinator).unwrap_or_else(|| WorldError::Deadlock {
         detail: blocked(coordinator),
@@ -18,7 +19,8 @@ pub(super) fn report(coordinator: &Coordinator<'_>) -> WorldError {
 }
 
 /// The communicator in which some members wait and others never call. A rank that went past a call
-/// waits in its next one, where everybody else is absent: so the fullest communicator is named.
+/// waits in its next one, where everybody else is absent: so the fullest communicator is named, of
+/// those that somebody who has nothing left to run never joins, if there are any.
 fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     let mut waiting: BTreeMap<u32, Vec<(u32, &Issued)>> = BTreeMap::new();
     for (rank, state) in coordinator.ranks.iter().enumerate() {
@@ -34,12 +36,13 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
         }
     }
     let members = |group: u32| &coordinator.world.communicators[group as usize];
-    let fullness = |(group, calls): &(u32, Vec<(u32, &Issued)>)| {
+    let urgency = |(group, calls): &(u32, Vec<(u32, &Issued)>)| {
         // Parts per million, so that the choice is one of integers.
         let present = calls.len() * 1_000_000 / members(*group).ranks.len();
-        (present, std::cmp::Reverse(*group))
+        let abandoned = is_abandoned(coordinator, *group, calls);
+        (abandoned, present, std::cmp::Reverse(*group))
     };
-    let (group, calls) = waiting.into_iter().max_by_key(fullness)?;
+    let (group, calls) = waiting.into_iter().max_by_key(urgency)?;
     let communicator = members(group);
     let here: Vec<u32> = calls.iter().map(|(rank, _)| *rank).collect();
     let absent: Vec<u32> = communicator
@@ -67,6 +70,15 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     Some(WorldError::CollectiveMismatch {
         group: communicator.name.clone(),
         detail,
+    })
+}
+
+/// Whether some absent member has nothing left to run.
+fn is_abandoned(coordinator: &Coordinator<'_>, group: u32, calls: &[(u32, &Issued)]) -> bool {
+    let members = &coordinator.world.communicators[group as usize].ranks;
+    members.iter().any(|member| {
+        let waits = calls.iter().any(|(rank, _)| rank == member);
+        !waits && coordinator.ranks[*member as usize].idle()
     })
 }
 

@@ -25,7 +25,7 @@ pub enum FoldFault {
     DriftingDestination { destination: u32 },
     /// The last element is not written: off by one.
     SkipLastElement,
-    /// Two neighbouring elements of the result change places: a wrong offset.
+    /// The first two neighbours from `element` on that differ change places: a wrong offset.
     SwapElements { element: u64 },
 }
 
@@ -41,6 +41,38 @@ impl FoldFault {
             FoldFault::DriftingDestination { .. } => "drifting-destination",
             FoldFault::SkipLastElement => "skipped-element",
             FoldFault::SwapElements { .. } => "swapped-elements",
+        }
+    }
+
+    /// Whether there is anything in `node` that the fault could strike.
+    pub(crate) fn applies(&self, node: &FoldNode) -> bool {
+        let FoldJob::Slots(job) = &node.job else {
+            return match (self, &node.job) {
+                (FoldFault::Order(order), FoldJob::Segments(job)) => {
+                    order.len() as u32 == job.rows.words / job.width
+                }
+                _ => false,
+            };
+        };
+        let addends = job.addends.len();
+        let elements = job.plan.element_count;
+        match self {
+            FoldFault::Order(order) => order.len() == addends,
+            FoldFault::DuplicateAddend { lost, twice } => {
+                lost != twice && (*lost.max(twice) as usize) < addends
+            }
+            FoldFault::NarrowPartial(dtype) => *dtype != job.plan.arithmetic.partial,
+            FoldFault::FlipLastBit { element } => *element < elements,
+            FoldFault::SwapElements { element } => job
+                .outs
+                .iter()
+                .any(|(range, _)| range.contains(element) && range.contains(&(element + 1))),
+            FoldFault::StaleDestination { destination }
+            | FoldFault::DriftingDestination { destination } => {
+                let out = job.outs.get(*destination as usize);
+                out.is_some_and(|(range, _)| !range.is_empty())
+            }
+            FoldFault::SkipLastElement => elements > 0,
         }
     }
 
@@ -108,14 +140,17 @@ impl FoldFault {
     }
 }
 
-/// Swaps the first neighbours from `from` on that differ: swapping equal ones is no fault.
+/// Swaps two unequal neighbours, the first from `from` on or, failing that, the first of all:
+/// swapping equal ones is no fault.
 fn swap_unequal(words: &mut [u32], from: usize) {
-    let pairs = words.windows(2).skip(from);
-    if let Some(place) = pairs
-        .map(|pair| pair[0] != pair[1])
-        .position(|unequal| unequal)
-    {
-        words.swap(from + place, from + place + 1);
+    let unequal = |start: usize| {
+        let mut pairs = words.windows(2).skip(start);
+        pairs
+            .position(|pair| pair[0] != pair[1])
+            .map(|place| start + place)
+    };
+    if let Some(place) = unequal(from).or_else(|| unequal(0)) {
+        words.swap(place, place + 1);
     }
 }
 

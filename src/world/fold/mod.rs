@@ -81,6 +81,14 @@ impl FoldNode {
         }
     }
 
+    /// What a permutation of the node numbers: its addends (slots) or its rows (segments).
+    pub fn permuted(&self) -> u32 {
+        match &self.job {
+            FoldJob::Slots(job) => job.addends.len() as u32,
+            FoldJob::Segments(job) => job.rows.words / job.width,
+        }
+    }
+
     pub fn elements(&self) -> u64 {
         match &self.job {
             FoldJob::Slots(job) => job.plan.element_count,
@@ -122,12 +130,29 @@ impl SegmentsJob {
         );
         let mut rows = self.segments.indices[from..to].to_vec();
         if let Some(permutation) = permutation {
-            let mut arrival = vec![0; permutation.len()];
-            for (position, row) in permutation.iter().enumerate() {
-                arrival[*row as usize] = position;
-            }
+            let arrival = arrivals(permutation);
             rows.sort_by_key(|row| arrival[*row as usize]);
         }
         rows
     }
+
+    /// `indices` with the rows of each segment in the order that `permutation` gives them.
+    fn permuted_indices(&self, permutation: &[u32]) -> Vec<u32> {
+        let arrival = arrivals(permutation);
+        let mut indices = self.segments.indices.to_vec();
+        for pair in self.segments.pointers.windows(2) {
+            let rows = &mut indices[pair[0] as usize..pair[1] as usize];
+            rows.sort_by_key(|row| arrival[*row as usize]);
+        }
+        indices
+    }
+}
+
+/// When each row arrives.
+fn arrivals(permutation: &[u32]) -> Vec<u32> {
+    let mut arrival = vec![0; permutation.len()];
+    for (position, row) in (0..).zip(permutation) {
+        arrival[*row as usize] = position;
+    }
+    arrival
 }

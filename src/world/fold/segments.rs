@@ -30,9 +30,9 @@ pub(super) fn run(
         let pointers = table(&mut words, tables, job.segments.pointers.iter().copied());
         let indices = match request.permutation {
             None => table(&mut words, tables, job.segments.indices.iter().copied()),
-            Some(_) => {
-                let permuted = (0..rows).flat_map(|row| job.segment(row, request.permutation));
-                table(&mut words, tables, permuted)
+            Some(permutation) => {
+                let permuted = job.permuted_indices(permutation);
+                table(&mut words, tables, permuted.into_iter())
             }
         };
         launches.push(Launch {

@@ -231,8 +231,8 @@ impl AccessTracker {
     /// Neighbouring words of one pair of accesses are one conflict.
     fn report(&mut self, kind: HazardKind, first: &Use, second: &Use, words: (u32, u32)) {
         let life = first.allocation.and_then(|ordinal| {
-            let lives = self.lives.values().flatten();
-            lives.filter(|life| life.ordinal == ordinal).last()
+            let mut lives = self.lives.values().flatten();
+            lives.find(|life| life.ordinal == ordinal)
         });
         let (start, buffer) = match life {
             Some(life) => (life.start, Some(life.name.clone())),

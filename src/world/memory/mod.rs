@@ -1,4 +1,5 @@
-//! Ranks' memory: one arena a rank, canaries at both ends, and which bytes a later step still reads.
+//! Ranks' memory: one arena a rank with canaries at both ends, hazards, and which words a later
+//! step still reads.
 
 mod accesses;
 mod clock;
@@ -102,5 +103,37 @@ impl RankMemory {
     pub fn canaries_hold(&self, engine: &dyn Engine) -> Result<bool, EngineError> {
         let intact = |words: Vec<u32>| words.iter().all(|word| *word == CANARY);
         Ok(intact(engine.read(self.head())?) && intact(engine.read(self.tail())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CANARY_WORDS, RankMemory};
+    use crate::engine::cpu::CpuEngine;
+    use crate::engine::{Engine, Span};
+
+    /// Each word on either side of the memory, and none inside it, is a canary.
+    #[test]
+    fn a_write_outside_a_ranks_memory_is_seen() {
+        let mut engine = CpuEngine::new(1).expect("this machine has an engine");
+        let mut memory = RankMemory::new(&mut engine).expect("a little memory");
+        memory.grow(&mut engine, 64).expect("a little memory");
+        memory.grow(&mut engine, 192).expect("a little more");
+        let total = 192 + 2 * CANARY_WORDS;
+        for offset_words in 0..total {
+            let (arena, words) = (memory.arena(), 1);
+            let span = Span {
+                arena,
+                offset_words,
+                words,
+            };
+            let before = engine.read(span).expect("in the arena");
+            engine.write(span, &[!before[0]]).expect("in the arena");
+            let inside = (CANARY_WORDS..total - CANARY_WORDS).contains(&offset_words);
+            let hold = memory.canaries_hold(&engine).expect("in the arena");
+            assert_eq!(hold, inside, "word {offset_words}");
+            engine.write(span, &before).expect("in the arena");
+        }
+        assert!(memory.canaries_hold(&engine).expect("in the arena"));
     }
 }

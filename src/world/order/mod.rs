@@ -16,7 +16,8 @@ pub enum Owner {
     Group(u32),
 }
 
-/// A fold of a run. The same in every run of a scenario: `ordinal` counts the owner's folds of the step.
+/// A fold of a run. The same in every run of a scenario: `ordinal` counts the owner's folds of the
+/// step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct NodeId {
     pub step: u32,

@@ -35,7 +35,8 @@ impl Allocation {
     }
 }
 
-/// Bump allocation with free lists by size; a block freed on a stream is reused on that stream only.
+/// Bump allocation with free lists by size; a block freed on a stream is reused on that stream
+/// only.
 #[derive(Debug)]
 pub struct Allocator {
     allocations: Vec<Allocation>,

@@ -2,6 +2,7 @@
 //! process does, and parks only where a real host would.
 
 mod allocator;
+mod handle;
 mod link;
 mod names;
 
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::numerics::Dtype;
-use crate::plan::{Combine, Init};
+use crate::plan::Combine;
 use crate::world::command::{Collective, CollectiveKind, Command, Issued, LocalFold};
 use crate::world::site::{Family, Name, Phase, Site};
 
@@ -17,158 +18,13 @@ pub use crate::fault::Component;
 pub use crate::recipe::LocalOrder;
 pub use allocator::Allocation;
 use allocator::Allocator;
+pub use handle::{
+    COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, MemoryOptions, RankError,
+    Segments, SlotFold, StreamId, Tensor,
+};
+use handle::{communicator_stream, recv_stream, segments_problem, send_stream};
 pub(crate) use link::{Link, Park, Parked, Reply};
 use names::Names;
-
-/// A run of words in the rank's own memory, tagged with the type of its values. A plain handle:
-/// copying it copies no data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tensor {
-    /// The allocation it lies in.
-    pub buffer: u32,
-    /// First word, counted from the start of the rank's memory.
-    pub start: u32,
-    /// Elements, one word each.
-    pub len: u32,
-    pub dtype: Dtype,
-}
-
-impl Tensor {
-    /// Elements `start..start + len` of this tensor.
-    pub fn slice(self, start: u32, len: u32) -> Tensor {
-        assert!(
-            start + len <= self.len,
-            "slice {start}+{len} of a tensor of {}",
-            self.len
-        );
-        Tensor {
-            start: self.start + start,
-            len,
-            ..self
-        }
-    }
-}
-
-/// A communicator, by its place in the list that the world was made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub u32);
-
-/// An asynchronous collective that was issued. `Rank::wait` makes the current stream wait for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a collective that nobody waits for is a hazard"]
-pub struct Handle {
-    pub(crate) ticket: u32,
-    /// Steps end with an idle device: what was issued before the last one is over.
-    pub(crate) era: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u32);
-
-impl StreamId {
-    /// The stream's name in reports; `group` names communicators.
-    pub(crate) fn describe(self, group: impl Fn(GroupId) -> String) -> String {
-        let peer = self.0 & !STREAM_KIND;
-        match self.0 & STREAM_KIND {
-            COMMUNICATOR_STREAMS => format!("the stream of {}", group(GroupId(peer))),
-            SEND_STREAMS => format!("the stream of sends to rank {peer}"),
-            RECV_STREAMS => format!("the stream of receives from rank {peer}"),
-            _ => format!("stream {}", self.0),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EventId(pub u32);
-
-/// Why a rank's program ended early. Returned through `?` by every method that can fail.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RankError {
-    /// Another rank failed, or the world was stopped: this rank only has to return.
-    #[error("the world was stopped")]
-    Stopped,
-    #[error("{0}")]
-    Program(String),
-    #[error("panicked: {0}")]
-    Panicked(String),
-}
-
-/// A sum of rows chosen by index, one list of rows for each output row (CSR).
-#[derive(Clone, Debug)]
-pub struct Segments {
-    /// `pointers[r]..pointers[r + 1]` are the places in `indices` of output row `r`.
-    pub pointers: Arc<[u32]>,
-    pub indices: Arc<[u32]>,
-}
-
-/// A local fold over slots: `out[e] = fold over k of addends[k * out.len + e]`.
-#[derive(Clone, Copy, Debug)]
-pub struct SlotFold {
-    pub family: Family,
-    pub addends: Tensor,
-    pub slots: u32,
-    pub out: Tensor,
-    pub init: Init,
-    pub order: LocalOrder,
-}
-
-/// A communicator: its name in reports, and its global ranks in the communicator's order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Communicator {
-    pub name: String,
-    pub ranks: Arc<[u32]>,
-}
-
-/// What a rank tells the world about its memory.
-#[derive(Clone, Debug)]
-pub enum Declaration {
-    Persisted {
-        component: Component,
-        name: String,
-        tensor: Tensor,
-    },
-    Replicated {
-        group: GroupId,
-        name: String,
-        tensor: Tensor,
-    },
-    Metric {
-        name: String,
-        tensor: Tensor,
-    },
-}
-
-/// How one run's memory differs from another's without changing what it computes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MemoryOptions {
-    /// Words before the first allocation.
-    pub base_words: u32,
-    /// Fills every allocation, so that a read of unwritten memory shows.
-    pub poison: Option<u32>,
-}
-
-/// The stream that a rank's program starts on.
-pub const COMPUTE_STREAM: StreamId = StreamId(0);
-
-/// The bits of a stream's number that tell the world's own streams from a program's.
-const STREAM_KIND: u32 = 0xf000_0000;
-const COMMUNICATOR_STREAMS: u32 = 0x1000_0000;
-const SEND_STREAMS: u32 = 0x2000_0000;
-const RECV_STREAMS: u32 = 0x3000_0000;
-
-/// NCCL runs a communicator's collectives on a stream of its own, and so does the world.
-const fn communicator_stream(group: GroupId) -> StreamId {
-    StreamId(COMMUNICATOR_STREAMS | group.0)
-}
-
-const fn send_stream(peer: u32) -> StreamId {
-    StreamId(SEND_STREAMS | peer)
-}
-
-const fn recv_stream(peer: u32) -> StreamId {
-    StreamId(RECV_STREAMS | peer)
-}
 
 /// A virtual rank's view of the world.
 pub struct Rank {
@@ -665,7 +521,7 @@ impl Rank {
 
     /// The first misuse is kept; the rank stops when it next parks.
     fn fail(&mut self, message: String) {
-        let message = format!("{} {}: {message}", self.module, self.step);
+        let message = format!("step {}, {}: {message}", self.step, self.module);
         self.failure.get_or_insert(message);
     }
 
@@ -735,7 +591,8 @@ impl Rank {
     }
 
     fn park(&mut self, park: Park) -> Result<Reply, RankError> {
-        if let Some(message) = self.failure.take() {
+        // Kept: a program that goes on regardless fails at every park, and at its end.
+        if let Some(message) = self.failure.clone() {
             return Err(RankError::Program(message));
         }
         // A step issues as much as the one before.
@@ -769,30 +626,4 @@ impl Rank {
             park: Park::Finished(result),
         });
     }
-}
-
-fn segments_problem(
-    addends: Tensor,
-    width: u32,
-    segments: &Segments,
-    out: Tensor,
-) -> Option<String> {
-    let pointers = &segments.pointers;
-    if width == 0 || width % 4 != 0 || addends.len % width != 0 {
-        return Some(format!("rows of {width} words in {}", addends.len));
-    }
-    if pointers.is_empty() || (pointers.len() - 1) * width as usize != out.len as usize {
-        return Some(format!(
-            "{} pointers for {} output words",
-            pointers.len(),
-            out.len
-        ));
-    }
-    let ascending = pointers.windows(2).all(|pair| pair[0] <= pair[1]);
-    if !ascending || *pointers.last()? as usize != segments.indices.len() {
-        return Some("pointers are not ascending, or do not end at the last index".to_string());
-    }
-    let rows = addends.len / width;
-    let bad = segments.indices.iter().find(|index| **index >= rows)?;
-    Some(format!("row {bad} of {rows}"))
 }

@@ -80,6 +80,15 @@ impl Translator<'_, '_> {
                 self.load(&from)?
             }
             Expression::Binary { op, left, right } => self.binary(frame, op, left, right)?,
+            Expression::CallResult(_) => return Err("a call's result before the call".into()),
+            _ => self.operation(frame, handle)?,
+        };
+        Ok(Bound::Value(value))
+    }
+
+    /// Operations on values, and the expressions that build values.
+    fn operation(&mut self, frame: &Frame, handle: Handle<Expression>) -> Result<Val, String> {
+        Ok(match frame.function.expressions[handle] {
             Expression::Unary { op, expr } => {
                 let value = self.value(frame, expr)?;
                 arithmetic::unary(&mut self.b, op, &value)?
@@ -111,15 +120,13 @@ impl Translator<'_, '_> {
                 let value = self.value(frame, expr)?;
                 arithmetic::cast(&mut self.b, &value, kind, convert.is_some())?
             }
-            Expression::CallResult(_) => return Err("a call's result before the call".into()),
             _ => {
                 let function = frame.function;
                 self.constructor(&function.expressions, handle, |this, part| {
                     this.value(frame, part)
                 })?
             }
-        };
-        Ok(Bound::Value(value))
+        })
     }
 
     /// A constant of the module.

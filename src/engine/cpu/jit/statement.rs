@@ -59,30 +59,8 @@ impl<'a> Translator<'a, '_> {
             } => {
                 return self.repeat(frame, body, continuing, *break_if);
             }
-            Statement::Break => {
-                let target = frame.targets.last_mut().ok_or("break outside a loop")?;
-                target.exit_used = true;
-                self.b.ins().jump(target.exit, &[]);
-                return Ok(Flow::Ends);
-            }
-            Statement::Continue => {
-                let mut targets = frame.targets.iter_mut().rev();
-                let target = targets.find(|target| target.again.is_some());
-                let target = target.ok_or("continue outside a loop")?;
-                target.again_used = true;
-                let again = target.again.expect("a loop");
-                self.b.ins().jump(again, &[]);
-                return Ok(Flow::Ends);
-            }
-            Statement::Return { value } => {
-                if let Some(value) = value {
-                    let value = self.value(frame, *value)?;
-                    for (variable, leaf) in frame.returned.iter().zip(value.leaves) {
-                        self.b.def_var(*variable, leaf);
-                    }
-                }
-                self.b.ins().jump(frame.return_to, &[]);
-                return Ok(Flow::Ends);
+            Statement::Break | Statement::Continue | Statement::Return { .. } => {
+                return self.leave(frame, statement);
             }
             Statement::Store { pointer, value } => {
                 let value = self.value(frame, *value)?;
@@ -103,6 +81,36 @@ impl<'a> Translator<'a, '_> {
             other => return Err(format!("statement {other:?}")),
         }
         Ok(Flow::Falls)
+    }
+
+    /// Statements after which control is elsewhere.
+    fn leave(&mut self, frame: &mut Frame<'a>, statement: &'a Statement) -> Result<Flow, String> {
+        match statement {
+            Statement::Break => {
+                let target = frame.targets.last_mut().ok_or("break outside a loop")?;
+                target.exit_used = true;
+                self.b.ins().jump(target.exit, &[]);
+            }
+            Statement::Continue => {
+                let mut targets = frame.targets.iter_mut().rev();
+                let target = targets.find(|target| target.again.is_some());
+                let target = target.ok_or("continue outside a loop")?;
+                target.again_used = true;
+                let again = target.again.expect("a loop");
+                self.b.ins().jump(again, &[]);
+            }
+            Statement::Return { value } => {
+                if let Some(value) = value {
+                    let value = self.value(frame, *value)?;
+                    for (variable, leaf) in frame.returned.iter().zip(value.leaves) {
+                        self.b.def_var(*variable, leaf);
+                    }
+                }
+                self.b.ins().jump(frame.return_to, &[]);
+            }
+            other => return Err(format!("statement {other:?}")),
+        }
+        Ok(Flow::Ends)
     }
 
     fn branch(

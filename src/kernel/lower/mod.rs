@@ -1,0 +1,140 @@
+//! The kernel ABI of engines that bind whole arenas: many instances in one dispatch.
+//!
+//! Instances lie one after the other along z: instance = workgroup_id.z / grid.z. A table, bound
+//! after the operands, holds a row for each instance:
+//!
+//! ```text
+//! header  [grid z, 0, 0, 0]
+//! row     [grid x, y, z] [offset, extent of each operand, in elements] [words of params]
+//! ```
+//!
+//! A flag follows the table. Every access to an operand becomes a call of a small function that
+//! compares the index with the extent; outside, it notes instance x 16 + operand in the flag (the
+//! least one stays) and the access yields 0 or stores nothing. Operand k stays binding k of its
+//! own type, whatever arena is bound there, always read_write.
+
+mod access;
+mod split;
+mod text;
+
+use std::collections::BTreeMap;
+
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{Binding, BuiltIn, Expression, Function, Handle, Module};
+
+use super::{Kernel, canonical};
+use access::lower_function;
+use text::text_with_helpers;
+
+/// Words before the first row of a table.
+pub const HEADER_WORDS: u32 = 4;
+
+/// A kernel with the ABI above; its entry point is `bp_entry`.
+pub struct Lowered {
+    pub module: Module,
+    pub info: ModuleInfo,
+    /// Words of one row of the table.
+    pub row_words: u32,
+}
+
+/// The built-in values that `bp_body` takes, in order.
+const BODY_ARGUMENTS: [BuiltIn; 5] = [
+    BuiltIn::GlobalInvocationId,
+    BuiltIn::WorkGroupId,
+    BuiltIn::LocalInvocationId,
+    BuiltIn::LocalInvocationIndex,
+    BuiltIn::NumWorkGroups,
+];
+
+/// Rewrites a kernel for the ABI.
+///
+/// # Errors
+/// What the kernel does that the ABI has no form for.
+pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
+    let row_words = 3 + 2 * kernel.operands.len() as u32 + kernel.params_words;
+    let text = text_with_helpers(kernel, row_words);
+    let mut module = naga::front::wgsl::parse_str(&text).map_err(|e| e.emit_to_string(&text))?;
+    let info = validate(&module)?;
+    let main = module
+        .entry_points
+        .iter()
+        .position(|entry| entry.name == "main");
+    let main = main.ok_or("a kernel without main")?;
+    let main_info = info.get_entry_point(main).clone();
+    let main = module.entry_points.remove(main).function;
+    let names: BTreeMap<String, Handle<Function>> = module
+        .functions
+        .iter()
+        .filter_map(|(handle, function)| Some((function.name.clone()?, handle)))
+        .collect();
+    let body = names["bp_body"];
+    become_body(&mut module.functions[body], main)?;
+    let handles: Vec<Handle<Function>> = module.functions.iter().map(|(h, _)| h).collect();
+    for handle in handles {
+        let is_helper = names
+            .iter()
+            .any(|(name, known)| *known == handle && is_helper(name));
+        if !is_helper {
+            let info = if handle == body {
+                &main_info
+            } else {
+                &info[handle]
+            };
+            let mut function = std::mem::take(&mut module.functions[handle]);
+            lower_function(&module, &names, info, &mut function)?;
+            module.functions[handle] = function;
+        }
+    }
+    let info = validate(&module)?;
+    canonical::canonicalise_nans(&mut module, &info);
+    naga::compact::compact(&mut module, naga::compact::KeepUnused::No);
+    let info = validate(&module)?;
+    Ok(Lowered {
+        module,
+        info,
+        row_words,
+    })
+}
+
+fn validate(module: &Module) -> Result<ModuleInfo, String> {
+    Validator::new(ValidationFlags::all(), Capabilities::empty())
+        .validate(module)
+        .map_err(|error| error.emit_to_string("(lowered kernel)"))
+}
+
+fn is_helper(name: &str) -> bool {
+    [
+        "bp_load_",
+        "bp_store_",
+        "bp_lane_",
+        "bp_param_",
+        "bp_inside",
+    ]
+    .iter()
+    .any(|start| name.starts_with(start))
+}
+
+/// Puts the code of `main` into `body`, which takes all built-in values.
+fn become_body(body: &mut Function, main: Function) -> Result<(), String> {
+    let mut places = Vec::new();
+    for argument in &main.arguments {
+        let Some(Binding::BuiltIn(built_in)) = argument.binding else {
+            return Err("built-in values in a struct".to_owned());
+        };
+        let place = BODY_ARGUMENTS.iter().position(|known| *known == built_in);
+        places.push(place.ok_or(format!("built-in value {built_in:?}"))? as u32);
+    }
+    let arguments = std::mem::take(&mut body.arguments);
+    let name = body.name.take();
+    *body = Function {
+        arguments,
+        name,
+        ..main
+    };
+    for (_, expression) in body.expressions.iter_mut() {
+        if let Expression::FunctionArgument(place) = expression {
+            *place = places[*place as usize];
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! The WGSL around a lowered kernel: the functions that accesses become, and the entry point.
+
+use std::fmt::Write as _;
+
+use naga::{AddressSpace, Module, ScalarKind, TypeInner};
+
+use super::HEADER_WORDS;
+use crate::kernel::Kernel;
+
+/// The kernel's text with the functions that its accesses become, and the new entry point.
+pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
+    let table = kernel.operands.len();
+    let flag = table + 1;
+    let mut text = format!(
+        "@group(0) @binding({table}) var<storage, read_write> bp_table: array<u32>;\n\
+         @group(0) @binding({flag}) var<storage, read_write> bp_flag: atomic<u32>;\n\
+         var<private> bp_row: u32;\n\
+         var<private> bp_instance: u32;\n\
+         fn bp_inside(index: u32, operand: u32) -> bool {{\n\
+             if index < bp_table[bp_row + 4u + 2u * operand] {{ return true; }}\n\
+             atomicMin(&bp_flag, bp_instance * 16u + operand);\n\
+             return false;\n\
+         }}\n"
+    );
+    for place in 0..kernel.operands.len() {
+        operand_helpers(kernel, place, &mut text);
+    }
+    for (word, scalar) in params_types(&kernel.module).iter().enumerate() {
+        let at = 3 + 2 * kernel.operands.len() + word;
+        let _ = writeln!(
+            text,
+            "fn bp_param_{word}() -> {scalar} {{\n\
+                 return bitcast<{scalar}>(bp_table[bp_row + {at}u]);\n\
+             }}"
+        );
+    }
+    text.push_str(&kernel.text);
+    let [x, y, z] = kernel.workgroup;
+    let _ = writeln!(
+        text,
+        "fn bp_body(gid: vec3<u32>, group: vec3<u32>, local: vec3<u32>, index: u32, \
+             groups: vec3<u32>) {{}}\n\
+         @compute @workgroup_size({x}, {y}, {z})\n\
+         fn bp_entry(@builtin(workgroup_id) place: vec3<u32>,\n\
+                     @builtin(local_invocation_id) local: vec3<u32>,\n\
+                     @builtin(local_invocation_index) index: u32) {{\n\
+             bp_instance = place.z / bp_table[0];\n\
+             bp_row = {HEADER_WORDS}u + bp_instance * {row_words}u;\n\
+             let group = vec3<u32>(place.xy, place.z % bp_table[0]);\n\
+             let groups =\n\
+                 vec3<u32>(bp_table[bp_row], bp_table[bp_row + 1u], bp_table[bp_row + 2u]);\n\
+             bp_body(group * vec3<u32>({x}u, {y}u, {z}u) + local, group, local, index, groups);\n\
+         }}"
+    );
+    text
+}
+
+fn operand_helpers(kernel: &Kernel, place: usize, text: &mut String) {
+    let name = &kernel.operands[place].name;
+    let (scalar, lanes) = element_type(&kernel.module, place as u32);
+    let element = if lanes == 1 {
+        scalar.to_owned()
+    } else {
+        format!("vec{lanes}<{scalar}>")
+    };
+    let at = format!("{name}[bp_table[bp_row + {}u] + index]", 3 + 2 * place);
+    let _ = write!(
+        text,
+        "fn bp_load_{place}(index: u32) -> {element} {{\n\
+             if bp_inside(index, {place}u) {{ return {at}; }}\n\
+             return {element}();\n\
+         }}\n\
+         fn bp_store_{place}(index: u32, value: {element}) {{\n\
+             if bp_inside(index, {place}u) {{ {at} = value; }}\n\
+         }}\n"
+    );
+    if lanes > 1 {
+        let _ = write!(
+            text,
+            "fn bp_lane_{place}(index: u32, lane: u32, value: {scalar}) {{\n\
+                 if bp_inside(index, {place}u) {{ {at}[lane] = value; }}\n\
+             }}\n"
+        );
+    }
+}
+
+fn scalar_name(inner: &TypeInner) -> &'static str {
+    match inner.scalar_kind() {
+        Some(ScalarKind::Float) => "f32",
+        Some(ScalarKind::Sint) => "i32",
+        _ => "u32",
+    }
+}
+
+fn element_type(module: &Module, binding: u32) -> (&'static str, u32) {
+    let variable = module
+        .global_variables
+        .iter()
+        .map(|(_, variable)| variable)
+        .find(|variable| {
+            variable
+                .binding
+                .is_some_and(|at| at.group == 0 && at.binding == binding)
+        });
+    let variable = variable.expect("the signature has shown contiguous bindings");
+    let TypeInner::Array { base, .. } = module.types[variable.ty].inner else {
+        unreachable!("the signature has shown an array");
+    };
+    let inner = &module.types[base].inner;
+    let lanes = if let TypeInner::Vector { size, .. } = inner {
+        *size as u32
+    } else {
+        1
+    };
+    (scalar_name(inner), lanes)
+}
+
+fn params_types(module: &Module) -> Vec<&'static str> {
+    let uniform = module
+        .global_variables
+        .iter()
+        .find(|(_, v)| v.space == AddressSpace::Uniform);
+    match uniform.map(|(_, variable)| &module.types[variable.ty].inner) {
+        Some(TypeInner::Struct { members, .. }) => members
+            .iter()
+            .map(|member| scalar_name(&module.types[member.ty].inner))
+            .collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,80 @@
+//! Points where a build may contract a multiplication and an addition into one fused operation.
+//!
+//! The build is a choice that no order covers: NVIDIA compilers contract by default (`-fmad=true`),
+//! and the kernels of this engine never do. So such a point is proved only where neither order nor
+//! contraction can matter, else only sampled; that holds even where its plan is pinned.
+
+use crate::engine::EngineError;
+use crate::numerics::ladder::{RANDOM_ORDERS, Rung, l1_exact_products};
+use crate::plan::{Arithmetic, Combine, Init};
+use crate::world::Choice;
+use crate::world::fold::{FoldLab, FoldNode};
+
+use super::elements::Elements;
+use super::{Outcome, SweepOptions, arrival, placement};
+
+/// Whether a build can make a difference at a node: in some plan, a product meets a partial sum.
+pub(super) fn is_free(node: &FoldNode) -> bool {
+    let addends = node.addend_count();
+    match &node.choice {
+        Choice::Placement(plans) => plans
+            .iter()
+            .any(|plan| contracts(&plan.arithmetic, addends)),
+        Choice::Pinned | Choice::Arrival => contracts(&node.arithmetic(), addends),
+    }
+}
+
+fn contracts(arithmetic: &Arithmetic, addends: u32) -> bool {
+    let values = addends + u32::from(arithmetic.init != Init::First);
+    arithmetic.contraction_free
+        && arithmetic.pre_multiply_bits.is_some()
+        && arithmetic.combine == Combine::Sum
+        && values >= 2
+}
+
+pub(super) fn test(
+    options: &SweepOptions,
+    node: &FoldNode,
+    shrink: bool,
+    lab: &mut FoldLab<'_>,
+) -> Result<Outcome, EngineError> {
+    if is_exact(node, lab)? {
+        return Ok(Outcome::Proved(Rung::L1));
+    }
+    // What is left is to look for orders that part without any contraction.
+    match &node.choice {
+        Choice::Pinned => Ok(Outcome::Sampled { orders: 0 }),
+        Choice::Placement(plans) => match placement::test(options, node, plans, lab)? {
+            Outcome::Sensitive(finding) => Ok(Outcome::Sensitive(finding)),
+            _ => Ok(Outcome::Sampled { orders: 0 }),
+        },
+        Choice::Arrival => {
+            let ascending = arrival::ascending(arrival::writers(node));
+            let expected = lab.evaluate(node, &ascending)?;
+            match arrival::parting(options, node, &expected, lab)? {
+                Some(order) => arrival::sensitive(options, node, shrink, &expected, order, lab),
+                None => Ok(Outcome::Sampled {
+                    orders: RANDOM_ORDERS,
+                }),
+            }
+        }
+    }
+}
+
+/// Every product and every sum of products is exact, at every element.
+fn is_exact(node: &FoldNode, lab: &FoldLab<'_>) -> Result<bool, EngineError> {
+    let elements = Elements::read(node, lab)?;
+    let arithmetic = node.arithmetic();
+    let Some(factor) = arithmetic.pre_multiply_bits.map(f32::from_bits) else {
+        return Ok(false);
+    };
+    if let Choice::Placement(plans) = &node.choice
+        && plans.iter().any(|plan| plan.arithmetic != arithmetic)
+    {
+        return Ok(false);
+    }
+    Ok((0..elements.count).all(|element| {
+        let addends = elements.arriving(element);
+        l1_exact_products(&elements.sum(element, &addends), factor)
+    }))
+}

@@ -1,0 +1,207 @@
+//! What happens where all ranks stand still: at the end of set-up and of each step.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::engine::{EngineError, Span};
+use crate::numerics::Digest;
+use crate::world::error::WorldError;
+use crate::world::memory::LiveInTracker;
+use crate::world::rank::{Allocation, COMPUTE_STREAM, Component, Park, Tensor};
+use crate::world::site::{Name, Phase, Site};
+
+use super::coordinator::{Coordinator, at};
+use super::{Drift, PlantedFault, StateTensor};
+
+impl Coordinator<'_> {
+    /// What happens when ranks reach the end of set-up or of a step, before they go on.
+    pub fn boundaries(&mut self, ready: &[u32]) -> Result<(), WorldError> {
+        let mut ended: Vec<(u32, Option<u32>, Vec<Allocation>)> = Vec::new();
+        for rank in ready {
+            match &mut self.ranks[*rank as usize].park {
+                Some(Park::Setup { live }) => ended.push((*rank, None, std::mem::take(live))),
+                Some(Park::Step { step, live }) => {
+                    ended.push((*rank, Some(*step), std::mem::take(live)));
+                }
+                _ => {}
+            }
+        }
+        for (rank, step, live) in &ended {
+            let memory = &self.ranks[*rank as usize].memory;
+            let hold = memory.canaries_hold(self.engine);
+            if !hold.map_err(|error| self.at_boundary(*rank, *step, error))? {
+                return Err(WorldError::Canary { rank: *rank });
+            }
+            self.end(*rank, *step, live)
+                .map_err(|error| self.at_boundary(*rank, *step, error))?;
+        }
+        if let Some((_, step, _)) = ended.first() {
+            self.wave = 0;
+            let compared = self.compare_replicas(*step);
+            compared.map_err(|source| at("all", "replicas", source))?;
+        }
+        Ok(())
+    }
+
+    fn at_boundary(&self, rank: u32, step: Option<u32>, source: EngineError) -> WorldError {
+        let site = step.map_or("end of set-up".to_string(), |step| {
+            format!("end of step {step}")
+        });
+        at(&rank.to_string(), &site, source)
+    }
+
+    fn end(
+        &mut self,
+        rank: u32,
+        step: Option<u32>,
+        live: &[Allocation],
+    ) -> Result<(), EngineError> {
+        if let Some(step) = step {
+            self.read_metrics(rank, step)?;
+        }
+        if let Some(accesses) = &mut self.ranks[rank as usize].accesses {
+            accesses.synchronise();
+        }
+        match step {
+            None => self.end_setup(rank, live),
+            Some(step) => self.end_step(rank, step, live),
+        }
+    }
+
+    fn end_setup(&mut self, rank: u32, live: &[Allocation]) -> Result<(), EngineError> {
+        let state = &mut self.ranks[rank as usize];
+        for allocation in live {
+            let key = (rank, allocation.name.to_string(), allocation.occurrence);
+            if self.options.keep_setup {
+                let words = self.engine.read(state.memory.allocation(allocation))?;
+                self.record.setup.insert(key.clone(), words);
+            }
+            let end = allocation.offset_words + allocation.words;
+            let holds = |tensor: &Tensor| {
+                tensor.start < end && allocation.offset_words < tensor.start + tensor.len
+            };
+            let persisted = state.persisted.iter().filter(|(_, tensor)| holds(tensor));
+            let components: BTreeSet<Component> =
+                persisted.map(|((component, _), _)| *component).collect();
+            if !components.is_empty() {
+                self.record.setup_components.insert(key, components);
+            }
+        }
+        state.root = Digest::default();
+        Ok(())
+    }
+
+    fn end_step(&mut self, rank: u32, step: u32, live: &[Allocation]) -> Result<(), EngineError> {
+        let state = &mut self.ranks[rank as usize];
+        state.steps_ended += 1;
+        if state.steps_ended == self.options.hazard_steps_max {
+            state.accesses = None;
+        }
+        self.plant_state_faults(rank, step)?;
+        let state = &mut self.ranks[rank as usize];
+        self.record
+            .roots
+            .insert((step, rank), std::mem::take(&mut state.root));
+        if self.options.checkpoint_after.contains(&step) {
+            let checkpoint = self.record.checkpoints.entry(step).or_default();
+            for ((component, name), tensor) in &state.persisted {
+                let words = self.engine.read(state.memory.span(*tensor))?;
+                let tensor = StateTensor {
+                    dtype: tensor.dtype,
+                    words,
+                };
+                checkpoint.insert((rank, *component, name.clone()), tensor);
+            }
+        }
+        if self.options.cuts.contains(&step) {
+            let tracker = LiveInTracker::start(self.engine, &state.memory, live)?;
+            state.live_in.push((step, tracker));
+        }
+        Ok(())
+    }
+
+    /// Scalars that the user sees are read when a step ends.
+    fn read_metrics(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
+        let metrics = std::mem::take(&mut self.ranks[rank as usize].metrics);
+        for (name, tensor) in &metrics {
+            let tensor = *tensor;
+            let site = || Site {
+                step,
+                microbatch: None,
+                phase: Phase::Checkpoint,
+                module: Name::from(""),
+                op: Name::from(format!("metric {name}")),
+            };
+            let state = &mut self.ranks[rank as usize];
+            for (_, tracker) in &mut state.live_in {
+                tracker.on_read(tensor);
+            }
+            if let Some(accesses) = &mut state.accesses {
+                accesses.read_at_end(&Arc::new(site()), COMPUTE_STREAM, tensor);
+            }
+            let words = self.engine.read(state.memory.span(tensor))?;
+            let value = words.first().map_or(0.0, |word| f32::from_bits(*word));
+            let key = (step, name.clone());
+            self.record.metrics.entry(key).or_insert(value);
+        }
+        self.ranks[rank as usize].metrics = metrics;
+        self.log_hazards(rank);
+        Ok(())
+    }
+
+    fn plant_state_faults(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
+        for fault in &self.options.faults {
+            let PlantedFault::State {
+                after_step,
+                rank: at,
+                component,
+                name,
+            } = fault
+            else {
+                continue;
+            };
+            let state = &self.ranks[rank as usize];
+            let tensor = state.persisted.get(&(*component, name.clone()));
+            if let (true, Some(tensor)) = (*after_step == step && *at == rank, tensor) {
+                let span = state.memory.span(*tensor);
+                let mut words = self.engine.read(span)?;
+                words[0] ^= 1 << 16;
+                self.engine.write(span, &words)?;
+                self.record.faults_planted += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies that must agree across ranks (XR).
+    fn compare_replicas(&mut self, step: Option<u32>) -> Result<(), EngineError> {
+        let span = |rank: u32, tensor: Tensor| self.ranks[rank as usize].memory.span(tensor);
+        let copies = self.replicas.values().flatten();
+        let spans: Vec<Span> = copies.map(|(rank, tensor)| span(*rank, *tensor)).collect();
+        let mut digests = self.engine.digests(&spans)?.into_iter();
+        for ((group, name), tensors) in &self.replicas {
+            let copies: Vec<(u32, Digest)> = tensors.keys().copied().zip(&mut digests).collect();
+            let differing = copies.iter().find(|(_, digest)| *digest != copies[0].1);
+            if let Some((rank, _)) = differing {
+                self.record.drifts.push(Drift {
+                    step,
+                    group: self.world.communicators[group.0 as usize].name.clone(),
+                    name: name.clone(),
+                    ranks: (copies[0].0, *rank),
+                });
+            }
+            self.record.replicas_compared += 1;
+        }
+        Ok(())
+    }
+
+    /// What each cut still needed, once the run is over.
+    pub fn finish_live_in(&mut self) {
+        for (rank, state) in self.ranks.iter_mut().enumerate() {
+            for (cut, tracker) in std::mem::take(&mut state.live_in) {
+                let into = self.record.live_in.entry(cut).or_default();
+                tracker.finish(rank as u32, into);
+            }
+        }
+    }
+}

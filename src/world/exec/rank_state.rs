@@ -1,0 +1,128 @@
+//! What the coordinator knows of one rank.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use crate::engine::{Engine, EngineError};
+use crate::numerics::Digest;
+use crate::world::command::{Command, Issued};
+use crate::world::memory::{AccessTracker, LiveInTracker, RankMemory};
+use crate::world::rank::{Component, Park, StreamId, Tensor};
+
+use super::heads::Heads;
+
+/// What the coordinator knows of one rank.
+pub(super) struct RankState {
+    pub memory: RankMemory,
+    pub streams: BTreeMap<StreamId, VecDeque<Issued>>,
+    /// Completed tickets of this step.
+    pub tickets: Vec<bool>,
+    pub park: Option<Park>,
+    pub read_words: Option<Vec<u32>>,
+    pub finished: bool,
+    pub root: Digest,
+    pub step: u32,
+    /// Folds of this step so far.
+    pub fold_ordinal: u32,
+    pub persisted: BTreeMap<(Component, String), Tensor>,
+    pub metrics: BTreeMap<String, Tensor>,
+    /// One for each cut that is past.
+    pub live_in: Vec<(u32, LiveInTracker)>,
+    /// `None` once hazards are no longer looked for.
+    pub accesses: Option<AccessTracker>,
+    pub steps_ended: u32,
+}
+
+impl RankState {
+    pub fn new(engine: &mut dyn Engine, follows_hazards: bool) -> Result<Self, EngineError> {
+        Ok(RankState {
+            memory: RankMemory::new(engine)?,
+            streams: BTreeMap::new(),
+            tickets: Vec::new(),
+            park: None,
+            read_words: None,
+            finished: false,
+            root: Digest::default(),
+            step: 0,
+            fold_ordinal: 0,
+            persisted: BTreeMap::new(),
+            metrics: BTreeMap::new(),
+            live_in: Vec::new(),
+            accesses: follows_hazards.then(AccessTracker::default),
+            steps_ended: 0,
+        })
+    }
+
+    pub fn on_read(&mut self, tensor: Tensor) {
+        for (_, tracker) in &mut self.live_in {
+            tracker.on_read(tensor);
+        }
+        if let Some(accesses) = &mut self.accesses {
+            accesses.read(tensor);
+        }
+    }
+
+    pub fn on_write(&mut self, tensor: Tensor) {
+        for (_, tracker) in &mut self.live_in {
+            tracker.on_write(tensor);
+        }
+        if let Some(accesses) = &mut self.accesses {
+            accesses.write(tensor);
+        }
+    }
+
+    pub fn complete(&mut self, ticket: u32) {
+        let ticket = ticket as usize;
+        if self.tickets.len() <= ticket {
+            self.tickets.resize(ticket + 1, false);
+        }
+        self.tickets[ticket] = true;
+    }
+
+    /// Whether accesses are followed, for hazards or for a live-in set.
+    pub fn follows_accesses(&self) -> bool {
+        self.accesses.is_some() || !self.live_in.is_empty()
+    }
+
+    /// Takes the head of `stream`, which begins; the next one comes into sight.
+    pub fn take_head(&mut self, rank: u32, stream: StreamId, heads: &mut Heads) -> Option<Issued> {
+        let queue = self.streams.get_mut(&stream)?;
+        let issued = queue.pop_front()?;
+        if let Some(next) = queue.front() {
+            heads.appeared(rank, stream, &next.command);
+        }
+        if let Some(accesses) = &mut self.accesses {
+            accesses.begin(stream, &issued);
+        }
+        Some(issued)
+    }
+
+    /// Whether the head of `stream` costs nothing and need not wait.
+    pub fn has_free_head(&self, stream: StreamId) -> bool {
+        let head = self.streams.get(&stream).and_then(VecDeque::front);
+        match head.map(|issued| &issued.command) {
+            Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
+            Some(Command::Wait { ticket }) => self.tickets.get(*ticket as usize) == Some(&true),
+            _ => false,
+        }
+    }
+
+    /// The stream after `stream`, or the first.
+    pub fn stream_after(&self, stream: Option<StreamId>) -> Option<StreamId> {
+        let from = stream.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = self.streams.range((from, Bound::Unbounded));
+        later.next().map(|(stream, _)| *stream)
+    }
+
+    /// The collective or message on `stream` is over.
+    pub fn finish_on(&mut self, stream: StreamId, ticket: u32) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.finish(stream, ticket);
+        }
+        self.complete(ticket);
+    }
+
+    pub fn idle(&self) -> bool {
+        self.streams.values().all(VecDeque::is_empty)
+    }
+}

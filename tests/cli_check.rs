@@ -1,0 +1,194 @@
+//! `check` and `replay` as a user meets them: whole processes, their exit codes, their files, and
+//! the same bits in each.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Four data-parallel ranks, one layer, three split-K parts whose order is free.
+const RACY: &str = "[recipe]\nworld_size = 4\nnum_layers = 1\nhidden_size = 16\n\
+    num_attention_heads = 2\nseq_length = 16\nmicro_batch_size = 1\nglobal_batch_size = 12\n\
+    train_iters = 2\nlr = 1e-2\nuse_distributed_optimizer = true\n\
+    [recipe.determinism]\nwgrad_splits = 3\nwgrad_split_k = \"arrival\"\n";
+
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let bench = Bench {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        };
+        bench.write(
+            "racy.toml",
+            &format!("oracles = [\"R2R\"]\nsteps = 1\n{RACY}"),
+        );
+        bench
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).expect("a writable folder");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_bitproof"))
+            .args(arguments)
+            .current_dir(self.path())
+            .env_remove("CLICOLOR_FORCE")
+            .output()
+            .expect("the binary starts")
+    }
+
+    /// Runs with `--format json`, expects an exit code, and returns the object.
+    fn json(&self, arguments: &[&str], code: i32) -> Value {
+        let output = self.run(&[arguments, &["--format", "json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        serde_json::from_slice(&output.stdout).expect("one JSON object")
+    }
+
+    fn regressions(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.path().join(".bitproof/regressions")) else {
+            return Vec::new();
+        };
+        entries
+            .map(|entry| entry.expect("an entry").path())
+            .collect()
+    }
+}
+
+fn token(report: &Value) -> String {
+    let line = report["replay"].as_str().expect("a line to paste");
+    line.strip_prefix("bitproof replay ")
+        .expect("a replay command")
+        .to_string()
+}
+
+#[test]
+fn a_difference_is_found_saved_and_reproduced_by_another_process() {
+    let bench = Bench::new();
+    let found = bench.json(&["check", "racy.toml"], 1);
+    assert_eq!(found["grade"], "divergent");
+    assert_eq!(found["exit_code"], 1);
+    assert_eq!(found["first_divergence"]["family"], "wgrad-split-k");
+    assert_ne!(found["witness"]["sum_a"], found["witness"]["sum_b"]);
+    let token = token(&found);
+    assert!((30..=45).contains(&token.len()), "{token}");
+
+    // The regression file is found without being named, and needs no other file.
+    assert_eq!(bench.regressions().len(), 1);
+    std::fs::remove_file(bench.path().join("racy.toml")).expect("the scenario was there");
+    let again = bench.json(&["replay", &token], 1);
+    assert_eq!(again["witness"], found["witness"]);
+    assert_eq!(again["replay"], found["replay"]);
+    let lower = bench.json(&["replay", &token.to_lowercase(), "--workers", "1"], 1);
+    assert_eq!(lower["witness"], found["witness"]);
+
+    let output = bench.run(&[
+        "check",
+        "--quiet",
+        bench.regressions()[0].to_str().expect("text"),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("known regression still differs"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_token_binds_the_scenario_and_its_data() {
+    let bench = Bench::new();
+    bench.write(
+        "text.txt",
+        &"To be, or not to be, that is the question. ".repeat(20),
+    );
+    let check = ["check", "--no-save", "racy.toml", "--data", "text.txt"];
+    let found = bench.json(&check, 1);
+    assert_eq!(
+        bench.regressions(),
+        Vec::<PathBuf>::new(),
+        "--no-save wrote a file"
+    );
+    let token = token(&found);
+    let replay = ["replay", &token, "--scenario", "racy.toml"];
+    let again = bench.json(&[&replay[..], &["--data", "text.txt"]].concat(), 1);
+    assert_eq!(again["witness"], found["witness"]);
+
+    let stale = |arguments: &[&str]| bench.json(arguments, 2)["diagnostics"][0]["code"].clone();
+    assert_eq!(stale(&replay), "stale-token");
+    assert_eq!(stale(&["replay", &token]), "scenario-not-found");
+    bench.write(
+        "text.txt",
+        &"To be, or not to be: that is the question. ".repeat(20),
+    );
+    assert_eq!(
+        stale(&[&replay[..], &["--data", "text.txt"]].concat()),
+        "stale-token"
+    );
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_workers() {
+    let bench = Bench::new();
+    let report = |workers| {
+        let arguments = ["check", "--no-save", "racy.toml", "--workers", workers];
+        let mut report = bench.json(&arguments, 1);
+        // The one line that says how many there were.
+        report["certificate"]["second_run"].take();
+        report
+    };
+    assert_eq!(report("1"), report("3"));
+}
+
+#[test]
+fn formats_keep_data_and_talk_apart() {
+    let bench = Bench::new();
+    let both = ["check", "--no-save", "racy.toml", "racy.toml"];
+    let output = bench.run(&[&both[..], &["--format", "json"]].concat());
+    let text = String::from_utf8(output.stdout).expect("text");
+    let objects: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object a line"))
+        .collect();
+    assert_eq!(objects.len(), 2);
+    assert_eq!(objects[0], objects[1]);
+
+    let output = bench.run(&[&both[..], &["--format", "junit"]].concat());
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        text.starts_with("<?xml") && text.matches("<testsuite ").count() == 2,
+        "{text}"
+    );
+
+    let output = bench.run(&["check", "--no-save", "racy.toml"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.starts_with("racy: divergent\n"), "{text}");
+    assert!(!text.contains('\u{1b}'), "colour in a pipe");
+    let last = text.trim_end().lines().last().expect("a line");
+    assert!(
+        last.starts_with("reproduce it with: bitproof replay "),
+        "{last}"
+    );
+    assert!(output.stderr.is_empty(), "a progress bar in a pipe");
+}
+
+#[test]
+fn an_expectation_decides_the_exit_code() {
+    let bench = Bench::new();
+    for (expect, code) in [
+        ("grade = \"divergent\"", 0),
+        ("grade = \"divergent\"\nfirst = \"wgrad_sum\"", 0),
+        ("grade = \"divergent\"\nfirst = \"reduce_scatter\"", 1),
+        ("grade = \"proved\"", 1),
+    ] {
+        let text = format!("oracles = [\"R2R\"]\nsteps = 1\n[expect]\n{expect}\n{RACY}");
+        bench.write("expecting.toml", &text);
+        let report = bench.json(&["check", "--no-save", "expecting.toml"], code);
+        assert_eq!(report["expect"]["met"], code == 0, "{expect}");
+    }
+}
