@@ -1,9 +1,19 @@
-//! The cpu engine: matrix products beside `ndarray`, the cost of a launch, compile time.
+//! The cpu engine: matrix products beside `ndarray`, the cost of a launch, compile time, folds.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::engine::{Engine, Launch, Span};
 use bitproof::kernel::Registry;
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use bitproof::numerics::Dtype;
+use bitproof::plan::{Arithmetic, Init, Piece, Plan, Tree};
+use bitproof::world::fold::{FoldJob, FoldLab, FoldNode, FoldOrder, FoldPrograms, SlotsJob};
+use bitproof::world::{Choice, Family, NodeId, Owner, Phase, Site};
+use criterion::measurement::WallTime;
+use criterion::{
+    BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main,
+};
 
 const SIZE: u32 = 64;
 const RANKS: u32 = 512;
@@ -44,12 +54,18 @@ fn products(kernel: &str, workers: usize) -> (CpuEngine, Vec<Launch>) {
     (engine, launches)
 }
 
+fn short(group: &mut BenchmarkGroup<'_, WallTime>) {
+    group.sample_size(20);
+    group.warm_up_time(Duration::from_millis(300));
+    group.measurement_time(Duration::from_secs(2));
+}
+
 fn matmul(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("matmul 64^3 x 512");
     group.throughput(Throughput::Elements(
         2 * u64::from(SIZE).pow(3) * u64::from(RANKS),
     ));
-    group.sample_size(20);
+    short(&mut group);
     for kernel in ["matmul_nn", "matmul_nt", "matmul_tn"] {
         for workers in [1, 2] {
             let (mut engine, launches) = products(kernel, workers);
@@ -70,55 +86,6 @@ fn matmul(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A chain fold of f32 sums: bytes of addends read.
-fn fold(criterion: &mut Criterion) {
-    let registry = Registry::new().expect("shaders link");
-    let mut group = criterion.benchmark_group("fold");
-    group.sample_size(20);
-    for addends in [8u32, 64, 2432] {
-        let elements = (1 << 22) / addends / 64 * 64;
-        let mut engine = CpuEngine::new(2).expect("an engine");
-        let program = engine
-            .load(registry.get("fold").expect("valid"))
-            .expect("compiles");
-        let arena = engine
-            .alloc(elements * (addends + 2) + addends, 0)
-            .expect("memory");
-        let mut at = 0;
-        let mut span = |words: u32| {
-            let offset_words = at;
-            at += words;
-            Span {
-                arena,
-                offset_words,
-                words,
-            }
-        };
-        let operands = vec![
-            span(elements * addends),
-            span(addends),
-            span(elements),
-            span(elements),
-        ];
-        let ring: Vec<u32> = (0..addends).collect();
-        engine.write(operands[1], &ring).expect("in range");
-        let quarter = elements / 4;
-        let launch = Launch {
-            program,
-            grid: [quarter.div_ceil(64), 1, 1],
-            operands,
-            params: vec![quarter, addends, quarter, 0, 1, addends, 0, 0, 0, 0, 0, 0],
-        };
-        group.throughput(Throughput::Bytes(u64::from(elements * addends) * 4));
-        group.bench_function(format!("{addends} addends, 2 workers"), |bencher| {
-            bencher.iter(|| {
-                engine.run(std::slice::from_ref(&launch)).expect("runs");
-            });
-        });
-    }
-    group.finish();
-}
-
 fn launch_cost(criterion: &mut Criterion) {
     let (mut engine, mut launches) = products("matmul_nn", 1);
     for launch in &mut launches {
@@ -127,6 +94,7 @@ fn launch_cost(criterion: &mut Criterion) {
         launch.grid = [1, 1, 1];
     }
     let mut group = criterion.benchmark_group("launch of one workgroup");
+    short(&mut group);
     group.throughput(Throughput::Elements(u64::from(RANKS)));
     group.bench_function("cpu", |bencher| {
         bencher.iter(|| engine.run(&launches).expect("runs"))
@@ -134,21 +102,131 @@ fn launch_cost(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Each iteration compiles in an engine that has compiled nothing.
 fn compile(criterion: &mut Criterion) {
     let registry = Registry::new().expect("shaders link");
-    let kernel = registry.get("matmul_nn").expect("valid");
-    criterion.bench_function("compile matmul_nn", |bencher| {
-        // An engine compiles a kernel once: a new one for each measurement.
-        bencher.iter_batched(
-            || CpuEngine::new(1).expect("an engine"),
-            |mut engine| {
-                engine.load(kernel).expect("compiles");
-                engine
-            },
-            BatchSize::PerIteration,
-        );
-    });
+    let mut group = criterion.benchmark_group("compile");
+    short(&mut group);
+    for name in ["matmul_nn", "fold", "adamw", "attention_backward_query"] {
+        let kernel = registry.get(name).expect("valid");
+        group.bench_function(name, |bencher| {
+            let fresh = || CpuEngine::new(1).expect("an engine");
+            let compile = |engine: &mut CpuEngine| engine.load(kernel).expect("compiles");
+            bencher.iter_batched_ref(fresh, compile, BatchSize::PerIteration);
+        });
+    }
+    group.finish();
 }
 
-criterion_group!(benches, matmul, fold, launch_cost, compile);
+/// Words of all addends of a fold: 16 MiB.
+const FOLD_WORDS: u32 = 1 << 22;
+
+/// A sum of `n` addends, whole vec4s each: side by side as slots of one rank, or one a rank.
+fn fold_node(engine: &mut CpuEngine, n: u32, apart: bool) -> FoldNode {
+    let elements = FOLD_WORDS / n / 4 * 4;
+    let together = engine.alloc(n * elements, 0.5f32.to_bits());
+    let together = together.expect("memory");
+    let addend = |k: u32| match apart {
+        true => whole(engine, elements),
+        false => Span {
+            arena: together,
+            offset_words: k * elements,
+            words: elements,
+        },
+    };
+    let addends = (0..n).map(addend).collect();
+    let out = whole(engine, elements);
+    let tree = Tree::Chain {
+        ring: (0..n).collect(),
+        start: 0,
+    };
+    let range = 0..u64::from(elements);
+    let plan = Plan {
+        addend_count: n,
+        element_count: u64::from(elements),
+        arithmetic: Arithmetic {
+            init: Init::First,
+            ..Arithmetic::sum(Dtype::F32, Dtype::F32, Dtype::F32)
+        },
+        pieces: vec![Piece {
+            range: range.clone(),
+            tree,
+        }],
+    };
+    let job = SlotsJob {
+        addends,
+        accumulator: None,
+        plan: Arc::new(plan),
+        outs: vec![(range, out)],
+    };
+    FoldNode {
+        id: NodeId {
+            step: 1,
+            owner: Owner::Rank(0),
+            ordinal: 0,
+        },
+        wave: 0,
+        site: Arc::new(Site {
+            step: 1,
+            microbatch: None,
+            phase: Phase::GradReduce,
+            module: "main_grad".into(),
+            op: "accumulate".into(),
+        }),
+        family: Family::MicrobatchAccumulation,
+        group: None,
+        ranks: Arc::new([0]),
+        choice: Choice::Pinned,
+        job: FoldJob::Slots(job),
+    }
+}
+
+fn whole(engine: &mut CpuEngine, words: u32) -> Span {
+    let arena = engine.alloc(words, 0.5f32.to_bits()).expect("memory");
+    Span {
+        arena,
+        offset_words: 0,
+        words,
+    }
+}
+
+fn fold(criterion: &mut Criterion) {
+    let registry = Registry::new().expect("shaders link");
+    let mut group = criterion.benchmark_group("fold of 16 MiB, 2 workers");
+    group.throughput(Throughput::Bytes(4 * u64::from(FOLD_WORDS)));
+    short(&mut group);
+    for n in [8, 64, 2_432] {
+        for (place, apart) in [("slots", false), ("ranks", true)] {
+            let mut engine = CpuEngine::new(2).expect("an engine");
+            let node = fold_node(&mut engine, n, apart);
+            let mut load = |name| {
+                let kernel = registry.get(name).expect("valid");
+                engine.load(kernel).expect("compiles")
+            };
+            let (fold, segments) = (load("fold"), load("fold_segments"));
+            let mut arena = || engine.alloc(64, 0).expect("memory");
+            let programs = FoldPrograms {
+                fold,
+                segments,
+                scratch: arena(),
+                tables: arena(),
+                results: arena(),
+            };
+            let FoldJob::Slots(job) = &node.job else {
+                unreachable!("slots were asked for");
+            };
+            let order = FoldOrder::Plan(job.plan.clone());
+            let mut lab = FoldLab {
+                engine: &mut engine,
+                programs,
+            };
+            group.bench_function(format!("{n} {place}"), |bencher| {
+                bencher.iter(|| lab.execute(&[(&node, order.clone())]).expect("runs"));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, matmul, launch_cost, compile, fold);
 criterion_main!(benches);

@@ -113,10 +113,8 @@ pub fn check(
     ))
 }
 
-pub(super) fn reference_run(
-    session: &mut Session,
-    sweep: &mut Sweep,
-) -> Result<RunRecord, CheckError> {
+/// The canonical schedule's run, with the sweep watching, hazards looked for and cuts followed.
+pub fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, CheckError> {
     let scenario = &session.scenario;
     let last = scenario.steps;
     let cuts: BTreeSet<u32> = scenario
@@ -194,7 +192,7 @@ pub(super) fn restarts_of(
 }
 
 /// Components of which a word is live-in after the first step.
-fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
+pub fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
     let mut needed = BTreeSet::from(Component::ALL);
     for component in res::unread(reference, 1, &Component::ALL) {
         needed.remove(&component);

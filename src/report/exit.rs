@@ -93,11 +93,9 @@ impl Exit {
 
 /// The expected grade, and the expected op where one is named.
 pub(super) fn is_met(expect: &Expectation, outcome: &Outcome) -> bool {
-    let first = outcome
-        .first_divergence
-        .as_ref()
-        .map(|first| &first.site.op);
-    let op_is_met = expect.first.is_none() || expect.first.as_ref() == first;
+    let first = outcome.first_divergence.as_ref();
+    let first = first.map(|first| &*first.site.op);
+    let op_is_met = expect.first.is_none() || expect.first.as_deref() == first;
     outcome.grade() == expect.grade && op_is_met
 }
 

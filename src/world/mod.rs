@@ -22,4 +22,4 @@ pub use rank::{
     Communicator, Component, EventId, GroupId, Handle, LocalOrder, MemoryOptions, Rank, RankError,
     Segments, SlotFold, StreamId, Tensor,
 };
-pub use site::{Family, Phase, Site};
+pub use site::{Family, Name, Phase, Site};

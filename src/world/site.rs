@@ -1,5 +1,9 @@
 //! Where in the training program a node stands: the vocabulary of every report.
 
+use std::borrow::Borrow;
+use std::ops::Deref;
+use std::sync::Arc;
+
 /// Part of a training step, in Megatron's sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -44,14 +48,79 @@ pub enum Family {
     MicrobatchAccumulation,
 }
 
+/// A name that many commands share: copying it copies no text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// Whether the two are one text in memory; equal texts need not be.
+    pub(crate) fn is_same(&self, other: &Name) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Name {
+        Name(text.into())
+    }
+}
+
+impl From<String> for Name {
+    fn from(text: String) -> Name {
+        Name(text.into())
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, text: &str) -> bool {
+        *self.0 == *text
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, text: &&str) -> bool {
+        *self.0 == **text
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl serde::Serialize for Name {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
 /// Where a node stands. The module is a dotted path, the op the name of one step in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Site {
     pub step: u32,
     pub microbatch: Option<u32>,
     pub phase: Phase,
-    pub module: String,
-    pub op: String,
+    pub module: Name,
+    pub op: Name,
 }
 
 impl std::fmt::Display for Site {

@@ -35,7 +35,7 @@ impl Node {
         };
         Node {
             id: node.id,
-            op: node.site.op.clone(),
+            op: node.site.op.to_string(),
             choice: match node.choice {
                 Choice::Pinned => Varies::Pinned,
                 Choice::Placement(_) => Varies::Plan,

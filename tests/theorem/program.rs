@@ -244,7 +244,7 @@ impl Case {
             .iter()
             .enumerate()
             .filter_map(|(place, rank)| {
-                let key = (*rank, Component::Model, finding.site.op.clone());
+                let key = (*rank, Component::Model, finding.site.op.to_string());
                 let words = &state[&key].words;
                 let block = words.len();
                 // Of a reduce-scatter, a rank holds its own block only.

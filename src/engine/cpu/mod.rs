@@ -9,6 +9,7 @@
 mod jit;
 mod native;
 mod schedule;
+mod spares;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use crate::numerics::Digest;
 use jit::{Fault, OperandSlot, Work};
 use native::{Compiled, NativeCode};
 use schedule::{Cost, Slice};
+use spares::Spares;
 
 /// Runs kernels on the processor.
 pub struct CpuEngine {
@@ -28,6 +30,7 @@ pub struct CpuEngine {
     programs: Vec<Program>,
     code: NativeCode,
     arenas: Vec<Vec<u32>>,
+    spares: Spares,
     workers: usize,
     /// `None` with one worker: everything runs on the calling thread.
     pool: Option<rayon::ThreadPool>,
@@ -67,6 +70,7 @@ impl CpuEngine {
             programs: Vec::new(),
             code,
             arenas: Vec::new(),
+            spares: Spares::default(),
             workers,
             pool,
         })
@@ -108,45 +112,80 @@ impl CpuEngine {
     }
 }
 
+/// Where the operands of all launches of a run lie, one launch after the other.
+struct Operands {
+    slots: Vec<OperandSlot>,
+    /// The first slot of each launch, and the end of the last.
+    starts: Vec<usize>,
+}
+
+impl Operands {
+    /// `launch::check` has passed every launch.
+    fn of(launches: &[Launch], programs: &[Program], arenas: &mut [Vec<u32>]) -> Operands {
+        let mut slots = Vec::with_capacity(launches.iter().map(|l| l.operands.len()).sum());
+        let mut starts = Vec::with_capacity(launches.len() + 1);
+        for launch in launches {
+            starts.push(slots.len());
+            let operands = &programs[launch.program.0 as usize].signature.operands;
+            for (span, operand) in launch.operands.iter().zip(operands) {
+                // Makes no reference to the words, so earlier addresses of the arena stay good.
+                let arena = arenas[span.arena.0 as usize].as_mut_ptr();
+                let start = arena.expose_provenance();
+                slots.push(OperandSlot {
+                    first: start + span.offset_words as usize * size_of::<u32>(),
+                    extent: span.words / operand.element_words,
+                    reserved: 0,
+                });
+            }
+        }
+        starts.push(slots.len());
+        Operands { slots, starts }
+    }
+
+    fn launch(&self, launch: usize) -> &[OperandSlot] {
+        &self.slots[self.starts[launch]..self.starts[launch + 1]]
+    }
+}
+
 /// Runs the slices of one piece in order, on this thread. `Err` holds the launch and its fault.
 fn run_piece<'a>(
     programs: &'a [Program],
     launches: &[Launch],
-    arenas: &[usize],
+    operands: &Operands,
     piece: &[Slice],
 ) -> Result<(), (usize, &'a Fault)> {
     assert!(
         arithmetic_is_strict(),
         "this thread's float control register was changed"
     );
-    let mut slots: Vec<OperandSlot> = Vec::new();
     for slice in piece {
         let launch = &launches[slice.launch];
         let program = &programs[launch.program.0 as usize];
-        slots.clear();
-        for (span, operand) in launch.operands.iter().zip(&program.signature.operands) {
-            let start = arenas[span.arena.0 as usize];
-            slots.push(OperandSlot {
-                first: start + span.offset_words as usize * size_of::<u32>(),
-                extent: span.words / operand.element_words,
-                reserved: 0,
-            });
-        }
         let work = Work {
             begin: slice.begin,
             end: slice.end,
             grid: launch.grid,
         };
+        let slots = operands.launch(slice.launch);
         // SAFETY: `launch::check` has shown one operand for each binding, every span inside its
         // arena and as many params as the kernel takes. `run` holds the engine and with it the
-        // arenas mutably, has exposed the provenance of each, and no reference to their words
-        // lives until it returns; `Vec<u32>` aligns them to 4.
-        let fault = unsafe { program.compiled.call(&slots, &launch.params, &work) };
+        // arenas mutably, `Operands::of` has exposed the provenance of each that is named, and no
+        // reference to their words lives until `run` returns; `Vec<u32>` aligns them to 4.
+        let fault = unsafe { program.compiled.call(slots, &launch.params, &work) };
         if let Some(fault) = fault {
             return Err((slice.launch, fault));
         }
     }
     Ok(())
+}
+
+/// Work of one workgroup in invocations. One that reads more than a vec4 counts as more: a fold of
+/// thousands of addends has few invocations and much to do.
+fn work_of_workgroup(signature: &Signature, launch: &Launch) -> u64 {
+    let size = signature.workgroup.iter().map(|&size| u64::from(size));
+    let words = launch.operands.iter().map(|span| u64::from(span.words));
+    let vec4s = words.sum::<u64>() / 4 / launch::workgroups(launch).max(1);
+    size.product::<u64>().max(vec4s)
 }
 
 /// Whether this thread rounds to nearest and keeps subnormals, as every thread begins: a library
@@ -228,14 +267,23 @@ impl Engine for CpuEngine {
                 words,
             }));
         };
-        let more = (words as usize).saturating_sub(arena.len());
+        let words = words as usize;
+        if words <= arena.len() {
+            return Ok(());
+        }
+        if words > arena.capacity()
+            && let Some(mut spare) = self.spares.take(words)
+        {
+            spare.extend_from_slice(arena);
+            self.spares.give(std::mem::replace(arena, spare));
+        }
         arena
-            .try_reserve_exact(more)
+            .try_reserve_exact(words - arena.len())
             .map_err(|error| EngineError::OutOfMemory {
-                words: u64::from(words),
+                words: words as u64,
                 reason: error.to_string(),
             })?;
-        arena.resize(arena.len() + more, poison);
+        arena.resize(words, poison);
         Ok(())
     }
 
@@ -246,7 +294,8 @@ impl Engine for CpuEngine {
             words: 0,
         };
         let words = self.arenas.get_mut(arena.0 as usize);
-        *words.ok_or_else(|| outside(span))? = Vec::new();
+        let words = words.ok_or_else(|| outside(span))?;
+        self.spares.give(std::mem::take(words));
         Ok(())
     }
 
@@ -266,12 +315,8 @@ impl Engine for CpuEngine {
             let words = |arena: u32| self.arenas.get(arena as usize).map(Vec::len);
             launch::check(&program.signature, launch, place, words)?;
         }
-        let arenas: Vec<usize> = self
-            .arenas
-            .iter_mut()
-            .map(|arena| arena.as_mut_ptr().expose_provenance())
-            .collect();
         let programs = &self.programs[..];
+        let operands = Operands::of(launches, programs, &mut self.arenas);
         let pieces = schedule::cut(launches, self.workers, |launch| {
             let signature = &programs[launch.program.0 as usize].signature;
             let in_place = signature
@@ -279,15 +324,11 @@ impl Engine for CpuEngine {
                 .iter()
                 .any(|operand| operand.reads && operand.writes);
             Cost {
-                invocations: signature
-                    .workgroup
-                    .iter()
-                    .map(|&size| u64::from(size))
-                    .product(),
+                invocations: work_of_workgroup(signature, launch),
                 whole: in_place || launch::overlaps(launch),
             }
         });
-        let run = |piece: &Vec<Slice>| run_piece(programs, launches, &arenas, piece);
+        let run = |piece: &Vec<Slice>| run_piece(programs, launches, &operands, piece);
         // Pieces are in launch order, so the first error is that of the least launch, whichever
         // thread met its own first.
         let outcome: Vec<Result<(), (usize, &Fault)>> = match &self.pool {

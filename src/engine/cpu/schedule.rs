@@ -19,7 +19,7 @@ const PIECES: u64 = 8;
 /// What the cut depends on, for each launch.
 #[derive(Clone, Copy)]
 pub(super) struct Cost {
-    /// Invocations of one workgroup.
+    /// Work of one workgroup, in invocations.
     pub invocations: u64,
     /// Workgroups may see what others wrote: one thread runs them all, in order.
     pub whole: bool,

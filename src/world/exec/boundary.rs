@@ -8,7 +8,7 @@ use crate::numerics::Digest;
 use crate::world::error::WorldError;
 use crate::world::memory::LiveInTracker;
 use crate::world::rank::{Allocation, COMPUTE_STREAM, Component, Park, Tensor};
-use crate::world::site::{Phase, Site};
+use crate::world::site::{Name, Phase, Site};
 
 use super::coordinator::{Coordinator, at};
 use super::{Drift, PlantedFault, StateTensor};
@@ -18,9 +18,11 @@ impl Coordinator<'_> {
     pub fn boundaries(&mut self, ready: &[u32]) -> Result<(), WorldError> {
         let mut ended: Vec<(u32, Option<u32>, Vec<Allocation>)> = Vec::new();
         for rank in ready {
-            match &self.ranks[*rank as usize].park {
-                Some(Park::Setup { live }) => ended.push((*rank, None, live.clone())),
-                Some(Park::Step { step, live }) => ended.push((*rank, Some(*step), live.clone())),
+            match &mut self.ranks[*rank as usize].park {
+                Some(Park::Setup { live }) => ended.push((*rank, None, std::mem::take(live))),
+                Some(Park::Step { step, live }) => {
+                    ended.push((*rank, Some(*step), std::mem::take(live)));
+                }
                 _ => {}
             }
         }
@@ -69,7 +71,7 @@ impl Coordinator<'_> {
     fn end_setup(&mut self, rank: u32, live: &[Allocation]) -> Result<(), EngineError> {
         let state = &mut self.ranks[rank as usize];
         for allocation in live {
-            let key = (rank, allocation.name.clone(), allocation.occurrence);
+            let key = (rank, allocation.name.to_string(), allocation.occurrence);
             if self.options.keep_setup {
                 let words = self.engine.read(state.memory.allocation(allocation))?;
                 self.record.setup.insert(key.clone(), words);
@@ -120,27 +122,30 @@ impl Coordinator<'_> {
 
     /// Scalars that the user sees are read when a step ends.
     fn read_metrics(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
-        let metrics = self.ranks[rank as usize].metrics.clone();
-        for (name, tensor) in metrics {
-            let site = Arc::new(Site {
+        let metrics = std::mem::take(&mut self.ranks[rank as usize].metrics);
+        for (name, tensor) in &metrics {
+            let tensor = *tensor;
+            let site = || Site {
                 step,
                 microbatch: None,
                 phase: Phase::Checkpoint,
-                module: String::new(),
-                op: format!("metric {name}"),
-            });
+                module: Name::from(""),
+                op: Name::from(format!("metric {name}")),
+            };
             let state = &mut self.ranks[rank as usize];
             for (_, tracker) in &mut state.live_in {
                 tracker.on_read(tensor);
             }
             if let Some(accesses) = &mut state.accesses {
-                accesses.read_at_end(&site, COMPUTE_STREAM, tensor);
+                accesses.read_at_end(&Arc::new(site()), COMPUTE_STREAM, tensor);
             }
             let words = self.engine.read(state.memory.span(tensor))?;
             let value = words.first().map_or(0.0, |word| f32::from_bits(*word));
-            self.record.metrics.entry((step, name)).or_insert(value);
+            let key = (step, name.clone());
+            self.record.metrics.entry(key).or_insert(value);
         }
-        self.log_hazards();
+        self.ranks[rank as usize].metrics = metrics;
+        self.log_hazards(rank);
         Ok(())
     }
 

@@ -8,15 +8,18 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::engine::{Engine, EngineError, ProgramId, Span};
+use crate::kernel::Kernel;
 use crate::world::command::Command;
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldLab, FoldPrograms};
 use crate::world::memory::{AccessTracker, HazardLog};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
-use crate::world::rank::{Declaration, GroupId, Park, Parked, RankError, Reply, StreamId, Tensor};
+use crate::world::rank::{Declaration, GroupId, Park, Parked, RankError, Reply, Tensor};
 use crate::world::site::Site;
 
+use super::heads::Heads;
+use super::local::SlotPlans;
 use super::planted::CommandFaults;
 use super::rank_state::RankState;
 use super::{NodeRecord, RunOptions, RunRecord, World, stall};
@@ -32,7 +35,7 @@ pub(super) struct Coordinator<'a> {
     inbox: Receiver<Parked>,
     outboxes: Vec<Sender<Reply>>,
     pub ranks: Vec<RankState>,
-    pub programs: BTreeMap<Arc<str>, (ProgramId, [u32; 3])>,
+    pub programs: BTreeMap<Arc<str>, (ProgramId, &'a Kernel)>,
     pub fold_programs: FoldPrograms,
     /// Folds of this step so far, by communicator.
     pub group_ordinals: Vec<(u32, u32)>,
@@ -42,6 +45,8 @@ pub(super) struct Coordinator<'a> {
     pub wave: u32,
     hazards: HazardLog,
     command_faults: CommandFaults,
+    pub heads: Heads,
+    pub slot_plans: SlotPlans,
 }
 
 /// Something a node wrote, on its way into a root.
@@ -82,6 +87,8 @@ impl<'a> Coordinator<'a> {
             wave: 0,
             hazards: HazardLog::default(),
             command_faults: CommandFaults::new(&options.faults),
+            heads: Heads::new(world.ranks, &world.communicators),
+            slot_plans: SlotPlans::new(),
         })
     }
 
@@ -169,11 +176,16 @@ impl<'a> Coordinator<'a> {
         let state = &mut self.ranks[rank as usize];
         let grown = state.memory.grow(self.engine, parked.extent_words);
         grown.map_err(|source| at(&rank.to_string(), "memory", source))?;
+        self.heads.stir(rank);
         for (stream, issued) in parked.issued {
             if let Some(accesses) = &mut state.accesses {
                 accesses.issued(&issued);
             }
-            state.streams.entry(stream).or_default().push_back(issued);
+            let queue = state.streams.entry(stream).or_default();
+            if queue.is_empty() {
+                self.heads.appeared(rank, stream, &issued.command);
+            }
+            queue.push_back(issued);
         }
         state.finished = matches!(parked.park, Park::Finished(_));
         state.park = Some(parked.park);
@@ -217,13 +229,20 @@ impl<'a> Coordinator<'a> {
 
     /// One wave; false when nothing was ready.
     fn run_wave(&mut self) -> Result<bool, WorldError> {
-        self.advance_tickets()?;
+        let stirred = self.heads.take_stirred();
+        self.advance_tickets(&stirred)?;
         let mut written = Vec::new();
-        let local = self.run_local(&mut written)?;
+        let local = self.run_local(&stirred, &mut written)?;
         let joint = self.run_collectives(&mut written)?;
         let messages = self.run_messages(&mut written)?;
         self.account(&written)?;
-        self.log_hazards();
+        if self.options.hazard_steps_max > 0 {
+            let mut touched = stirred;
+            touched.extend_from_slice(self.heads.stirred());
+            touched.sort_unstable();
+            touched.dedup();
+            touched.into_iter().for_each(|rank| self.log_hazards(rank));
+        }
         let ran = local || joint || messages;
         self.wave += u32::from(ran);
         self.record.waves += u64::from(ran);
@@ -232,9 +251,9 @@ impl<'a> Coordinator<'a> {
 
     /// Records, waits and the bounds of allocations cost no wave: they run until a stream is
     /// blocked or has work at its head.
-    fn advance_tickets(&mut self) -> Result<(), WorldError> {
-        for rank in 0..self.world.ranks {
-            while self.advance_rank(rank)? {}
+    fn advance_tickets(&mut self, stirred: &[u32]) -> Result<(), WorldError> {
+        for rank in stirred {
+            while self.advance_rank(*rank)? {}
         }
         Ok(())
     }
@@ -242,12 +261,14 @@ impl<'a> Coordinator<'a> {
     /// One pass over a rank's streams; false when none of them moved.
     fn advance_rank(&mut self, rank: u32) -> Result<bool, WorldError> {
         let state = &mut self.ranks[rank as usize];
-        let streams: Vec<StreamId> = state.streams.keys().copied().collect();
         let mut moved = false;
-        for stream in streams {
-            while let Some(issued) = state.take_free_head(stream) {
+        let mut place = None;
+        while let Some(stream) = state.stream_after(place) {
+            place = Some(stream);
+            while state.has_free_head(stream) {
                 moved = true;
-                state.begin(stream, &issued);
+                let issued = state.take_head(rank, stream, &mut self.heads);
+                let issued = issued.expect("a head was seen");
                 match issued.command {
                     Command::Record { ticket } => state.complete(ticket),
                     Command::Alloc {
@@ -267,13 +288,12 @@ impl<'a> Coordinator<'a> {
         Ok(moved)
     }
 
-    pub fn log_hazards(&mut self) {
-        for (rank, state) in self.ranks.iter_mut().enumerate() {
-            let found = state.accesses.as_mut().map(AccessTracker::take_found);
-            for conflict in found.iter().flatten() {
-                let communicators = &self.world.communicators;
-                self.hazards.add(rank as u32, conflict, communicators);
-            }
+    pub fn log_hazards(&mut self, rank: u32) {
+        let state = &mut self.ranks[rank as usize];
+        let found = state.accesses.as_mut().map(AccessTracker::take_found);
+        for conflict in found.iter().flatten() {
+            let communicators = &self.world.communicators;
+            self.hazards.add(rank, conflict, communicators);
         }
     }
 
@@ -393,13 +413,13 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// The program of a kernel and its workgroup's size; loaded at first use.
-    pub fn program(&mut self, kernel: &Arc<str>) -> Result<(ProgramId, [u32; 3]), String> {
+    /// The program of a kernel; loaded at first use.
+    pub fn program(&mut self, kernel: &Arc<str>) -> Result<(ProgramId, &'a Kernel), String> {
         if let Some(program) = self.programs.get(kernel) {
             return Ok(*program);
         }
-        let linked = self
-            .world
+        let world = self.world;
+        let linked = world
             .registry
             .get(kernel)
             .map_err(|error| error.to_string())?;
@@ -407,9 +427,8 @@ impl<'a> Coordinator<'a> {
             .engine
             .load(linked)
             .map_err(|error| error.to_string())?;
-        self.programs
-            .insert(kernel.clone(), (program, linked.workgroup));
-        Ok((program, linked.workgroup))
+        self.programs.insert(kernel.clone(), (program, linked));
+        Ok((program, linked))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commands of one rank alone: at most one a rank and wave, from its lowest ready stream.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::{CopyWords, Launch};
@@ -9,26 +10,32 @@ use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, FoldOrder, SegmentsJob, SlotsJob};
 use crate::world::order::{Choice, Owner};
 use crate::world::rank::{LocalOrder, Tensor};
+use crate::world::site::Site;
 
 use super::PlantedFault;
 use super::coordinator::{Coordinator, Written, at};
 use super::measure::{Marked, overlap};
 
 impl Coordinator<'_> {
-    /// Executes the ready local head of every rank; false when there was none.
-    pub fn run_local(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
+    /// Executes the ready local head of every rank that stirred; false when there was none.
+    pub fn run_local(
+        &mut self,
+        stirred: &[u32],
+        written: &mut Vec<Written>,
+    ) -> Result<bool, WorldError> {
         let mut launches = Vec::new();
         let mut marked = Vec::new();
         let mut folds = Vec::new();
         let mut any = false;
-        for rank in 0..self.world.ranks {
+        for rank in stirred.iter().copied() {
             let Some(issued) = self.take_local_head(rank) else {
                 continue;
             };
             any = true;
             match &issued.command {
                 Command::Launch { .. } => {
-                    launches.push(self.prepare_launch(rank, &issued, written, &mut marked)?);
+                    let launch = self.prepare_launch(rank, &issued, written, &mut marked)?;
+                    launches.push((rank, issued.site, launch));
                 }
                 Command::Fold(fold) => folds.push(self.local_fold(rank, &issued, fold)),
                 _ => self.run_simple(rank, &issued, written)?,
@@ -42,7 +49,7 @@ impl Coordinator<'_> {
 
     fn take_local_head(&mut self, rank: u32) -> Option<Issued> {
         let state = &mut self.ranks[rank as usize];
-        let (stream, queue) = state.streams.iter_mut().find(|(_, queue)| {
+        let (stream, _) = state.streams.iter().find(|(_, queue)| {
             queue.front().is_some_and(|issued| {
                 matches!(
                     issued.command,
@@ -54,9 +61,9 @@ impl Coordinator<'_> {
                 )
             })
         })?;
-        let (stream, issued) = (*stream, queue.pop_front()?);
-        state.begin(stream, &issued);
-        Some(issued)
+        let stream = *stream;
+        self.heads.stir(rank);
+        state.take_head(rank, stream, &mut self.heads)
     }
 
     fn prepare_launch(
@@ -65,7 +72,7 @@ impl Coordinator<'_> {
         issued: &Issued,
         written: &mut Vec<Written>,
         marked: &mut Vec<Marked>,
-    ) -> Result<(u32, Issued, Launch), WorldError> {
+    ) -> Result<Launch, WorldError> {
         let Command::Launch {
             kernel,
             invocations,
@@ -75,11 +82,9 @@ impl Coordinator<'_> {
         else {
             unreachable!("only launches come here");
         };
-        let (program, workgroup) = self
+        let (program, linked) = self
             .program(kernel)
             .map_err(|message| bad(rank, issued, message))?;
-        let world = self.world;
-        let linked = world.registry.get(kernel).expect("just loaded");
         if linked.operands.len() != operands.len() {
             let (have, want) = (operands.len(), linked.operands.len());
             let message = format!("kernel {kernel} takes {want} operands, {have} were given");
@@ -108,13 +113,13 @@ impl Coordinator<'_> {
             }
         }
         let memory = &self.ranks[rank as usize].memory;
-        let launch = Launch {
+        let workgroup = linked.workgroup;
+        Ok(Launch {
             program,
             grid: std::array::from_fn(|axis| invocations[axis].div_ceil(workgroup[axis])),
             operands: operands.iter().map(|tensor| memory.span(*tensor)).collect(),
             params: params.clone(),
-        };
-        Ok((rank, issued.clone(), launch))
+        })
     }
 
     fn written(&self, rank: u32, issued: &Issued, tensor: Tensor) -> Written {
@@ -127,19 +132,19 @@ impl Coordinator<'_> {
         }
     }
 
-    fn run_launches(&mut self, prepared: Vec<(u32, Issued, Launch)>) -> Result<(), WorldError> {
+    fn run_launches(&mut self, prepared: Vec<(u32, Arc<Site>, Launch)>) -> Result<(), WorldError> {
         let batch = match self.options.batch_launches_max {
             0 => prepared.len().max(1),
             max => max,
         };
         let (names, launches): (Vec<_>, Vec<_>) = prepared
             .into_iter()
-            .map(|(rank, issued, launch)| ((rank, issued), launch))
+            .map(|(rank, site, launch)| ((rank, site), launch))
             .unzip();
         for (names, launches) in names.chunks(batch).zip(launches.chunks(batch)) {
             self.engine.run(launches).map_err(|source| {
                 let (rank, site) = match source.launch().and_then(|launch| names.get(launch)) {
-                    Some((rank, issued)) => (rank.to_string(), issued.site.to_string()),
+                    Some((rank, site)) => (rank.to_string(), site.to_string()),
                     None => ("?".to_string(), "a wave of launches".to_string()),
                 };
                 at(&rank, &site, source)
@@ -206,7 +211,7 @@ impl Coordinator<'_> {
                 FoldJob::Slots(SlotsJob {
                     addends: (0..*slots).map(part).collect(),
                     accumulator: (*init == Init::Accumulator).then_some(span),
-                    plan: Arc::new(slots_plan(*addends, *slots, *out, *init)),
+                    plan: slots_plan(&mut self.slot_plans, *addends, *slots, *out, *init),
                     outs: vec![(0..u64::from(out.len), span)],
                 })
             }
@@ -366,27 +371,39 @@ fn deliver(node: &FoldNode, written: &mut Vec<Written>) {
     }
 }
 
-/// Slots in ascending order.
-fn slots_plan(addends: Tensor, slots: u32, out: Tensor, init: Init) -> Plan {
+/// Plans of slot folds by their slots, elements and arithmetic.
+pub(super) type SlotPlans = BTreeMap<(u32, u64, Arithmetic), Arc<Plan>>;
+
+/// Slots in ascending order. Equal folds share one plan, and so its tables.
+fn slots_plan(
+    known: &mut SlotPlans,
+    addends: Tensor,
+    slots: u32,
+    out: Tensor,
+    init: Init,
+) -> Arc<Plan> {
     let arithmetic = Arithmetic {
         init,
         ..Arithmetic::sum(addends.dtype, crate::numerics::Dtype::F32, out.dtype)
     };
     let elements = u64::from(out.len);
-    let tree = Tree::Chain {
-        ring: (0..slots).collect(),
-        start: 0,
-    };
-    let pieces = vec![Piece {
-        range: 0..elements,
-        tree,
-    }];
-    Plan {
-        addend_count: slots,
-        element_count: elements,
-        arithmetic,
-        pieces,
-    }
+    let plan = known.entry((slots, elements, arithmetic));
+    let plan = plan.or_insert_with(|| {
+        let tree = Tree::Chain {
+            ring: (0..slots).collect(),
+            start: 0,
+        };
+        Arc::new(Plan {
+            addend_count: slots,
+            element_count: elements,
+            arithmetic,
+            pieces: vec![Piece {
+                range: 0..elements,
+                tree,
+            }],
+        })
+    });
+    plan.clone()
 }
 
 fn bad(rank: u32, issued: &Issued, message: String) -> WorldError {

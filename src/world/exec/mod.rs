@@ -4,6 +4,7 @@
 mod boundary;
 mod collective;
 mod coordinator;
+mod heads;
 mod local;
 mod measure;
 mod planted;

@@ -1,12 +1,15 @@
 //! What the coordinator knows of one rank.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use crate::engine::{Engine, EngineError};
 use crate::numerics::Digest;
 use crate::world::command::{Command, Issued};
 use crate::world::memory::{AccessTracker, LiveInTracker, RankMemory};
 use crate::world::rank::{Component, Park, StreamId, Tensor};
+
+use super::heads::Heads;
 
 /// What the coordinator knows of one rank.
 pub(super) struct RankState {
@@ -81,22 +84,34 @@ impl RankState {
         self.accesses.is_some() || !self.live_in.is_empty()
     }
 
-    /// Takes the head of `stream` if it costs nothing and need not wait.
-    pub fn take_free_head(&mut self, stream: StreamId) -> Option<Issued> {
+    /// Takes the head of `stream`, which begins; the next one comes into sight.
+    pub fn take_head(&mut self, rank: u32, stream: StreamId, heads: &mut Heads) -> Option<Issued> {
         let queue = self.streams.get_mut(&stream)?;
-        let free = match queue.front()?.command {
-            Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. } => true,
-            Command::Wait { ticket } => self.tickets.get(ticket as usize) == Some(&true),
-            _ => false,
-        };
-        if free { queue.pop_front() } else { None }
+        let issued = queue.pop_front()?;
+        if let Some(next) = queue.front() {
+            heads.appeared(rank, stream, &next.command);
+        }
+        if let Some(accesses) = &mut self.accesses {
+            accesses.begin(stream, &issued);
+        }
+        Some(issued)
     }
 
-    /// The command is taken from the head of `stream`.
-    pub fn begin(&mut self, stream: StreamId, issued: &Issued) {
-        if let Some(accesses) = &mut self.accesses {
-            accesses.begin(stream, issued);
+    /// Whether the head of `stream` costs nothing and need not wait.
+    pub fn has_free_head(&self, stream: StreamId) -> bool {
+        let head = self.streams.get(&stream).and_then(VecDeque::front);
+        match head.map(|issued| &issued.command) {
+            Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
+            Some(Command::Wait { ticket }) => self.tickets.get(*ticket as usize) == Some(&true),
+            _ => false,
         }
+    }
+
+    /// The stream after `stream`, or the first.
+    pub fn stream_after(&self, stream: Option<StreamId>) -> Option<StreamId> {
+        let from = stream.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = self.streams.range((from, Bound::Unbounded));
+        later.next().map(|(stream, _)| *stream)
     }
 
     /// The collective or message on `stream` is over.

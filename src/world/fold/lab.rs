@@ -1,5 +1,6 @@
 //! Evaluates folds: to execute them, and to ask what another order would have given.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::{ArenaId, CopyWords, Engine, EngineError, ProgramId, Span};
@@ -34,26 +35,30 @@ impl FoldLab<'_> {
     /// Executes each node in the given order; results go where the node says.
     pub fn execute(&mut self, folds: &[(&FoldNode, FoldOrder)]) -> Result<(), EngineError> {
         let mut slots = Vec::new();
+        let mut segmented = Vec::new();
         for (node, order) in folds {
             match &node.job {
                 FoldJob::Slots(job) => slots.push((job, order)),
-                FoldJob::Segments(job) => segments::run(
-                    self.engine,
-                    self.programs.segments,
-                    self.programs.tables,
+                FoldJob::Segments(job) => segmented.push(segments::Request {
                     job,
-                    permutation_of(order),
-                    job.out,
-                )?,
+                    permutation: permutation_of(order),
+                    out: job.out,
+                }),
             }
         }
+        self.run_segments(&segmented)?;
         self.execute_slots(&slots)
+    }
+
+    fn run_segments(&mut self, requests: &[segments::Request<'_>]) -> Result<(), EngineError> {
+        let (program, tables) = (self.programs.segments, self.programs.tables);
+        segments::run(self.engine, program, tables, requests)
     }
 
     fn execute_slots(&mut self, folds: &[(&SlotsJob, &FoldOrder)]) -> Result<(), EngineError> {
         let mut rest = folds;
         while !rest.is_empty() {
-            let pieces: Vec<Vec<Piece>> =
+            let pieces: Vec<Cow<'_, [Piece]>> =
                 rest.iter().map(|(job, order)| pieces(job, order)).collect();
             let mut layout = Layout::new(self.programs.scratch);
             let mut words = 0;
@@ -64,6 +69,7 @@ impl FoldLab<'_> {
                     job,
                     arithmetic,
                     pieces,
+                    in_place: true,
                 };
                 words += Layout::words_of(&request);
                 if words > BATCH_WORDS_MAX && !results.is_empty() {
@@ -80,6 +86,7 @@ impl FoldLab<'_> {
                         .iter()
                         .flat_map(|piece| deliveries(job, piece.range.clone(), piece.span))
                 })
+                .filter(|copy| copy.from != copy.to)
                 .collect();
             self.engine.copy(&copies)?;
         }
@@ -101,15 +108,11 @@ impl FoldLab<'_> {
                     words: job.out.words,
                 };
                 self.engine.grow(out.arena, out.words, 0)?;
-                let (program, tables) = (self.programs.segments, self.programs.tables);
-                segments::run(
-                    self.engine,
-                    program,
-                    tables,
+                self.run_segments(&[segments::Request {
                     job,
-                    permutation_of(order),
+                    permutation: permutation_of(order),
                     out,
-                )?;
+                }])?;
                 self.engine.read(out)
             }
         }
@@ -168,6 +171,7 @@ impl FoldLab<'_> {
             job,
             arithmetic,
             pieces: &pieces,
+            in_place: false,
         };
         let results = layout.add(self.programs.fold, &request);
         layout.execute(self.engine)?;
@@ -215,18 +219,18 @@ fn plan_of<'a>(job: &'a SlotsJob, order: &'a FoldOrder) -> &'a Plan {
     }
 }
 
-fn pieces(job: &SlotsJob, order: &FoldOrder) -> Vec<Piece> {
+fn pieces<'a>(job: &SlotsJob, order: &'a FoldOrder) -> Cow<'a, [Piece]> {
     match order {
-        FoldOrder::Plan(plan) => plan.pieces.clone(),
+        FoldOrder::Plan(plan) => Cow::Borrowed(&plan.pieces),
         FoldOrder::Permutation(permutation) => {
             let tree = Tree::Chain {
                 ring: Arc::clone(permutation),
                 start: 0,
             };
-            vec![Piece {
+            Cow::Owned(vec![Piece {
                 range: 0..job.plan.element_count,
                 tree,
-            }]
+            }])
         }
     }
 }

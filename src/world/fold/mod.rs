@@ -5,6 +5,8 @@ mod fault;
 mod lab;
 mod segments;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;

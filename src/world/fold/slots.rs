@@ -16,6 +16,8 @@ pub(super) struct Request<'a> {
     pub job: &'a SlotsJob,
     pub arithmetic: Arithmetic,
     pub pieces: &'a [Piece],
+    /// The result may go straight to where the job wants it.
+    pub in_place: bool,
 }
 
 /// Where one piece's result lies in scratch.
@@ -28,6 +30,8 @@ pub(super) struct PieceResult {
 pub(super) struct Layout {
     scratch: ArenaId,
     next_words: u32,
+    /// The ring written last, and where: neighbours often share one.
+    ring: Option<(Arc<[u32]>, Span)>,
     copies: Vec<CopyWords>,
     writes: Vec<(Span, Vec<u32>)>,
     launches: Vec<Launch>,
@@ -39,6 +43,7 @@ impl Layout {
         Layout {
             scratch,
             next_words: 0,
+            ring: None,
             copies,
             writes,
             launches,
@@ -61,15 +66,14 @@ impl Layout {
     /// Lays out `request` and returns where its pieces' results will be.
     pub fn add(&mut self, program: ProgramId, request: &Request<'_>) -> Vec<PieceResult> {
         let mut results = Vec::with_capacity(request.pieces.len());
-        let mut ring_words: Option<(Arc<[u32]>, Span)> = None;
         for piece in request.pieces {
-            let table = match (&piece.tree, &ring_words) {
+            let table = match (&piece.tree, &self.ring) {
                 (Tree::Chain { ring, .. }, Some((known, span))) if Arc::ptr_eq(ring, known) => {
                     *span
                 }
                 (Tree::Chain { ring, .. }, _) => {
                     let span = self.table(ring.to_vec());
-                    ring_words = Some((ring.clone(), span));
+                    self.ring = Some((ring.clone(), span));
                     span
                 }
                 (Tree::Ops(ops), _) => self.table(ops.iter().map(op_word).collect()),
@@ -94,9 +98,26 @@ impl Layout {
             u32::try_from(piece.range.end - piece.range.start).expect("piece fits an arena");
         let padded = count.div_ceil(4) * 4;
         let from = u32::try_from(piece.range.start).expect("piece fits an arena");
-        let n = request.job.addends.len() as u32;
+        let job = request.job;
+        let n = job.addends.len() as u32;
+        if let Some((addends, stride)) = strided(job, from, count) {
+            let place = if request.in_place {
+                place_of(job, piece)
+            } else {
+                None
+            };
+            let result = place.unwrap_or_else(|| self.take(count));
+            let held = job.accumulator.map(|held| part(held, from, count));
+            self.launches.push(Launch {
+                program,
+                grid: [(count / 4).div_ceil(64), 1, 1],
+                operands: vec![addends, table, held.unwrap_or(result), result],
+                params: params(request.arithmetic, &piece.tree, n, count / 4, stride / 4),
+            });
+            return result;
+        }
         let gathered = self.take(padded * n);
-        for (k, addend) in request.job.addends.iter().enumerate() {
+        for (k, addend) in job.addends.iter().enumerate() {
             let to = part(gathered, k as u32 * padded, count);
             self.copies.push(CopyWords {
                 from: part(*addend, from, count),
@@ -104,7 +125,7 @@ impl Layout {
             });
         }
         let result = self.take(padded);
-        let accumulator = match request.job.accumulator {
+        let accumulator = match job.accumulator {
             Some(accumulator) => {
                 let held = self.take(padded);
                 let copy = CopyWords {
@@ -150,6 +171,59 @@ impl Layout {
         }
         engine.run(&self.launches)
     }
+}
+
+/// Elements `from..from + count` of all addends as one operand with its stride, where they already
+/// stand as `fold.wgsl` reads them: in one arena, evenly apart, in whole vec4s.
+pub(super) fn strided(job: &SlotsJob, from: u32, count: u32) -> Option<(Span, u32)> {
+    let (first, second) = (job.addends.first()?, job.addends.get(1)?);
+    let stride = second.offset_words.checked_sub(first.offset_words)?;
+    let apart = job.addends.windows(2).all(|pair| {
+        pair[0].arena == pair[1].arena
+            && pair[0].offset_words.checked_add(stride) == Some(pair[1].offset_words)
+    });
+    let start = first.offset_words + from;
+    let held = job.accumulator.map_or(0, |held| held.offset_words + from);
+    let aligned = [start, stride, count, held]
+        .iter()
+        .all(|words| words.is_multiple_of(4));
+    // A stride below the length would let addends overlap: an input of a fault, not of a fold.
+    if !apart || !aligned || count == 0 || stride < first.words {
+        return None;
+    }
+    let last = (job.addends.len() as u32 - 1) * stride;
+    let span = Span {
+        arena: first.arena,
+        offset_words: start,
+        words: last + count,
+    };
+    Some((span, stride))
+}
+
+/// Where the whole piece goes, if it goes to one place only, that no addend of another element
+/// lies in. Folds of one batch are of different ranks where they read and write one arena, so
+/// nobody else looks.
+fn place_of(job: &SlotsJob, piece: &Piece) -> Option<Span> {
+    let [(wanted, span)] = &job.outs[..] else {
+        return None;
+    };
+    let covers = wanted.start <= piece.range.start && piece.range.end <= wanted.end;
+    let meets = |other: &Span| {
+        let (end, other_end) = (
+            span.offset_words + span.words,
+            other.offset_words + other.words,
+        );
+        span.arena == other.arena && span.offset_words < other_end && other.offset_words < end
+    };
+    if !covers || job.addends.iter().any(meets) {
+        return None;
+    }
+    let from = (piece.range.start - wanted.start) as u32;
+    let place = part(*span, from, (piece.range.end - piece.range.start) as u32);
+    let held_elsewhere = job
+        .accumulator
+        .is_some_and(|held| held != *span && meets(&held));
+    (place.offset_words.is_multiple_of(4) && !held_elsewhere).then_some(place)
 }
 
 /// The params of `fold.wgsl`.

@@ -333,8 +333,8 @@ mod tests {
                     step: 0,
                     microbatch: None,
                     phase: Phase::Forward,
-                    module: String::new(),
-                    op: ordinal.to_string(),
+                    module: "".into(),
+                    op: ordinal.to_string().into(),
                 }
                 .into(),
                 ordinal: ordinal as u32,

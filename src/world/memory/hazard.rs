@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::world::rank::{Communicator, StreamId};
-use crate::world::site::{Phase, Site};
+use crate::world::site::{Name, Phase, Site};
 
 use super::accesses::{Conflict, Use};
 
@@ -87,7 +87,7 @@ fn verb(access: &Access) -> String {
 }
 
 /// A place in the program, whatever the step and microbatch.
-type Place = (Phase, String, String);
+type Place = (Phase, Name, Name);
 
 /// The hazards of a run, each reported once.
 #[derive(Debug, Default)]

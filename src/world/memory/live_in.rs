@@ -72,7 +72,7 @@ impl LiveInTracker {
                 .map(|(from, to)| (from - start, to - start))
                 .collect();
             if !ranges.is_empty() {
-                let key = (rank, allocation.name, allocation.occurrence);
+                let key = (rank, allocation.name.to_string(), allocation.occurrence);
                 into.insert(key, LiveInWords { words, ranges });
             }
         }

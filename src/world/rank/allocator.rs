@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::numerics::Dtype;
 use crate::world::rank::{StreamId, Tensor};
+use crate::world::site::Name;
 
 /// Allocations start at multiples of this many words (256 bytes, as CUDA's allocator and wgpu ask).
 const ALIGN_WORDS: u32 = 64;
@@ -15,7 +16,7 @@ const RANK_WORDS_MAX: u32 = 1 << 30;
 /// One allocation. The numbers of freed ones are used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    pub name: String,
+    pub name: Name,
     /// How many allocations of this name the rank made before: tells scratch of one name apart.
     pub occurrence: u32,
     pub offset_words: u32,
@@ -42,7 +43,7 @@ pub struct Allocator {
     vacant: Vec<u32>,
     next_words: u32,
     free: BTreeMap<(StreamId, u32), Vec<u32>>,
-    occurrences: BTreeMap<String, u32>,
+    occurrences: BTreeMap<Name, u32>,
 }
 
 impl Allocator {
@@ -60,7 +61,7 @@ impl Allocator {
     /// `None` when the rank's limit would be passed.
     pub fn alloc(
         &mut self,
-        name: &str,
+        name: &Name,
         dtype: Dtype,
         len: u32,
         stream: StreamId,
@@ -77,10 +78,10 @@ impl Allocator {
                 offset
             }
         };
-        let count = self.occurrences.entry(name.to_string()).or_insert(0);
+        let name = name.clone();
+        let count = self.occurrences.entry(name.clone()).or_insert(0);
         let occurrence = *count;
         *count += 1;
-        let name = name.to_string();
         let allocation = Allocation {
             name,
             occurrence,

@@ -4,6 +4,7 @@
 mod allocator;
 mod handle;
 mod link;
+mod names;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use crate::numerics::Dtype;
 use crate::plan::Combine;
 use crate::world::command::{Collective, CollectiveKind, Command, Issued, LocalFold};
-use crate::world::site::{Family, Phase, Site};
+use crate::world::site::{Family, Name, Phase, Site};
 
 pub use crate::fault::Component;
 pub use crate::recipe::LocalOrder;
@@ -23,6 +24,7 @@ pub use handle::{
 };
 use handle::{communicator_stream, recv_stream, segments_problem, send_stream};
 pub(crate) use link::{Link, Park, Parked, Reply};
+use names::Names;
 
 /// A virtual rank's view of the world.
 pub struct Rank {
@@ -41,6 +43,11 @@ pub struct Rank {
     microbatch: Option<u32>,
     phase: Phase,
     module: String,
+    /// `module` as a name, once a command has borne it.
+    module_name: Option<Name>,
+    names: Names,
+    /// The last command's site: the next one often shares it.
+    site: Option<Arc<Site>>,
     declared: Vec<Declaration>,
     notes: Vec<String>,
     failure: Option<String>,
@@ -69,6 +76,9 @@ impl Rank {
             microbatch: None,
             phase: Phase::Setup,
             module: String::new(),
+            module_name: None,
+            names: Names::default(),
+            site: None,
             declared: Vec::new(),
             notes: Vec::new(),
             failure: None,
@@ -78,7 +88,8 @@ impl Rank {
 
     /// New memory of `len` elements. Unwritten words hold poison or what a freed buffer left.
     pub fn alloc(&mut self, name: &str, dtype: Dtype, len: u32) -> Tensor {
-        let Some(tensor) = self.allocator.alloc(name, dtype, len, self.stream) else {
+        let names = self.names.of_buffer(name).clone();
+        let Some(tensor) = self.allocator.alloc(&names.name, dtype, len, self.stream) else {
             self.fail(format!(
                 "`{name}` of {len} words does not fit in a rank's 4 GiB"
             ));
@@ -92,10 +103,10 @@ impl Rank {
         let block = self.allocator.get(tensor.buffer).block(tensor);
         let command = Command::Alloc {
             tensor: block,
-            name: name.into(),
+            name: names.name.shared(),
             poison: self.memory.poison,
         };
-        self.issue(&format!("alloc {name}"), command);
+        self.issue_as(self.stream, names.alloc, command);
         tensor
     }
 
@@ -103,11 +114,9 @@ impl Rank {
     pub fn free(&mut self, tensor: Tensor) {
         match self.allocator.free(tensor.buffer, self.stream) {
             Some(allocation) => {
-                let (op, tensor) = (
-                    format!("free {}", allocation.name),
-                    allocation.block(tensor),
-                );
-                self.issue(&op, Command::Free { tensor });
+                let tensor = allocation.block(tensor);
+                let op = self.names.of_buffer(&allocation.name).free.clone();
+                self.issue_as(self.stream, op, Command::Free { tensor });
             }
             None => self.fail("a buffer was freed twice".to_string()),
         }
@@ -129,12 +138,14 @@ impl Rank {
     /// Runs `body` inside `module`, a part of a dotted path.
     pub fn module<T>(&mut self, module: &str, body: impl FnOnce(&mut Rank) -> T) -> T {
         let outer = self.module.len();
+        let outer_name = self.module_name.take();
         if outer > 0 {
             self.module.push('.');
         }
         self.module.push_str(module);
         let result = body(self);
         self.module.truncate(outer);
+        self.module_name = outer_name;
         result
     }
 
@@ -149,10 +160,11 @@ impl Rank {
         params: &[u32],
     ) {
         let (operands, params) = (operands.to_vec(), params.to_vec());
+        let kernel = self.names.of(kernel).shared();
         self.issue(
             op,
             Command::Launch {
-                kernel: kernel.into(),
+                kernel,
                 invocations,
                 operands,
                 params,
@@ -535,13 +547,12 @@ impl Rank {
     }
 
     fn issue_on(&mut self, stream: StreamId, op: &str, command: Command) {
-        let site = Arc::new(Site {
-            step: self.step,
-            microbatch: self.microbatch,
-            phase: self.phase,
-            module: self.module.clone(),
-            op: op.to_string(),
-        });
+        let op = self.names.of(op);
+        self.issue_as(stream, op, command);
+    }
+
+    fn issue_as(&mut self, stream: StreamId, op: Name, command: Command) {
+        let site = self.site(op);
         let ordinal = self.ordinal;
         self.ordinal += 1;
         let issued = Issued {
@@ -552,14 +563,43 @@ impl Rank {
         self.issued.push((stream, issued));
     }
 
+    /// Where the next command stands, as the last one's site where that is the same.
+    fn site(&mut self, op: Name) -> Arc<Site> {
+        let module = match &self.module_name {
+            Some(name) => name.clone(),
+            None => self.names.of(&self.module),
+        };
+        self.module_name = Some(module.clone());
+        let shared = self.site.as_ref().filter(|site| {
+            site.op.is_same(&op)
+                && site.module.is_same(&module)
+                && (site.step, site.microbatch, site.phase)
+                    == (self.step, self.microbatch, self.phase)
+        });
+        if let Some(site) = shared {
+            return site.clone();
+        }
+        let site = Arc::new(Site {
+            step: self.step,
+            microbatch: self.microbatch,
+            phase: self.phase,
+            module,
+            op,
+        });
+        self.site = Some(site.clone());
+        site
+    }
+
     fn park(&mut self, park: Park) -> Result<Reply, RankError> {
         // Kept: a program that goes on regardless fails at every park, and at its end.
         if let Some(message) = self.failure.clone() {
             return Err(RankError::Program(message));
         }
+        // A step issues as much as the one before.
+        let next = Vec::with_capacity(self.issued.len());
         let parked = Parked {
             rank: self.id,
-            issued: std::mem::take(&mut self.issued),
+            issued: std::mem::replace(&mut self.issued, next),
             extent_words: self.allocator.extent_words(),
             declared: std::mem::take(&mut self.declared),
             notes: std::mem::take(&mut self.notes),

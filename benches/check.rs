@@ -1,0 +1,125 @@
+//! Whole checks: the quickstart and its parts, and one step of a small model at four sizes.
+//!
+//! `cargo bench --bench check`; peak memory, where the system tells it, goes to stderr.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bitproof::prove::mutation::{self, Nursery};
+use bitproof::prove::oracle::r2r;
+use bitproof::prove::session::Session;
+use bitproof::prove::sweep::Sweep;
+use bitproof::prove::{CheckOptions, Silent, check};
+use bitproof::scenario::{Overrides, Scenario};
+use bitproof::world::RunOptions;
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main};
+
+const WORKERS: usize = 2;
+
+fn load(path: &str, set: &[String]) -> Scenario {
+    let overrides = Overrides {
+        set: set.to_vec(),
+        ..Overrides::default()
+    };
+    let loaded = Scenario::load(Path::new(path), &overrides);
+    loaded.expect("a shipped scenario is valid").scenario
+}
+
+fn session(path: &str, set: &[String]) -> Session {
+    Session::new(load(path, set), WORKERS).expect("a shipped scenario runs")
+}
+
+fn slow(group: &mut BenchmarkGroup<'_, WallTime>) {
+    group.sample_size(10).sampling_mode(SamplingMode::Flat);
+    group.warm_up_time(Duration::from_millis(100));
+    group.measurement_time(Duration::from_secs(2));
+}
+
+fn quickstart(criterion: &mut Criterion) {
+    const PATH: &str = "scenarios/quickstart.toml";
+    let mut group = criterion.benchmark_group("quickstart, 16 ranks, 4 steps");
+    slow(&mut group);
+    let plain = RunOptions::default();
+    let mut session = session(PATH, &[]);
+    let steps = session.steps();
+    group.bench_function("plain run", |bencher| {
+        bencher.iter(|| session.plain_run(&plain, steps.clone()).expect("runs"));
+    });
+    group.bench_function("run with sweep", |bencher| {
+        bencher.iter(|| {
+            let mut sweep = Sweep::new(session.sweep_options());
+            session
+                .run(&plain, steps.clone(), None, &mut sweep)
+                .expect("runs")
+        });
+    });
+    let mut sweep = Sweep::new(session.sweep_options());
+    let reference = bitproof::prove::check::reference_run(&mut session, &mut sweep).expect("runs");
+    group.bench_function("second run", |bencher| {
+        bencher.iter(|| r2r::second_run(&mut session, WORKERS, &reference).expect("runs"));
+    });
+    sweep.catalogue.needed = bitproof::prove::check::needed_components(&reference);
+    group.bench_function("planted faults", |bencher| {
+        bencher.iter(|| {
+            let nursery = Nursery {
+                catalogue: &sweep.catalogue,
+                straight: &reference,
+                state: reference.checkpoints.get(&1),
+            };
+            mutation::score(&mut session, &nursery, || {}).expect("runs")
+        });
+    });
+    let options = CheckOptions { workers: WORKERS };
+    group.bench_function("whole check", |bencher| {
+        bencher.iter(|| check(load(PATH, &[]), options, &Silent).expect("checks"));
+    });
+    group.finish();
+}
+
+/// TP x PP x DP of each size; the model and the 16 tokens of a rank stay.
+const LAYOUTS: [(u32, u32, u32); 4] = [(2, 2, 4), (4, 4, 4), (8, 8, 8), (8, 8, 38)];
+
+fn steps(criterion: &mut Criterion) {
+    const PATH: &str = "scenarios/zoo/scale-2432.toml";
+    let mut group = criterion.benchmark_group("TPxPPxDP, 16 tokens a rank");
+    slow(&mut group);
+    let plain = RunOptions::default();
+    for (tp, pp, dp) in LAYOUTS {
+        let set = [
+            format!("recipe.tensor_model_parallel_size={tp}"),
+            format!("recipe.pipeline_model_parallel_size={pp}"),
+            format!("recipe.world_size={}", tp * pp * dp),
+            format!("recipe.global_batch_size={dp}"),
+        ];
+        let mut session = session(PATH, &set);
+        let name = format!("{} ranks ({tp}x{pp}x{dp})", tp * pp * dp);
+        // One run compiles the kernels and chooses the plans.
+        let record = session.plain_run(&plain, 1..2).expect("runs");
+        let rank_bytes = 4 * record.memory_words;
+        for (what, steps) in [("set-up", 1..1), ("set-up and one step", 1..2)] {
+            group.bench_function(format!("{name}: {what}"), |bencher| {
+                bencher.iter(|| session.plain_run(&plain, steps.clone()).expect("runs"));
+            });
+        }
+        eprintln!(
+            "{name}: {} MiB in ranks' memory, {} in the whole process so far at most",
+            rank_bytes >> 20,
+            peak().unwrap_or("an unknown number of MiB".to_string())
+        );
+    }
+    group.finish();
+}
+
+/// The process's peak resident memory, where Linux tells it.
+fn peak() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(format!("{} MiB", kib >> 10))
+}
+
+criterion_group!(benches, quickstart, steps);
+criterion_main!(benches);
