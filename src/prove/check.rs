@@ -97,7 +97,7 @@ pub fn check(
     let mutants = mutation::score(&mut session, &nursery, || progress.advance(1))?;
     progress.end();
 
-    let effect = effect::measure(&mut session, &sweep, &reference)?;
+    let effect = effect::measure(&mut session, &sweep)?;
     let mut findings = Findings {
         reference,
         sweep,

@@ -72,7 +72,7 @@ fn replay_fold(
                        it was made with other options (--seed, --steps, --set)";
         return Err(CheckError::Input(message.to_string()));
     }
-    let effect = effect::measure(session, &sweep, &reference)?;
+    let effect = effect::measure(session, &sweep)?;
     let reach = found.map(|finding| match finding.variable {
         Variable::Placement { .. } => Reach::Across,
         Variable::Arrival { .. } => Reach::Within,
