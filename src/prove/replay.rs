@@ -1,6 +1,5 @@
 //! Reproduces what a token names: the same node, the same deviation, the same bits.
 
-use crate::numerics::ladder::Rung;
 use crate::prove::certificate;
 use crate::prove::check::{CheckOptions, Findings, Verdicts, restarts_of};
 use crate::prove::effect;
@@ -36,6 +35,10 @@ pub fn replay(
     Ok(outcome)
 }
 
+/// A token of this scenario and build always reproduces: one that does not was never printed.
+const NOT_A_DIFFERENCE: &str =
+    "what the token names does not part here: it was not printed by a check of this scenario";
+
 fn replay_fold(
     session: &mut Session,
     token: &Token,
@@ -57,34 +60,42 @@ fn replay_fold(
         );
         return Err(CheckError::Input(message));
     }
-    let found = sweep.first.values().next();
-    let reproduced = found.is_some_and(|finding| {
-        let value = match &finding.variable {
-            Variable::Placement { value } => *value,
-            Variable::Arrival { swap, .. } => swap.unwrap_or(AS_FOUND),
-        };
-        witness::variable_place(session, finding) == token.variable
-            && value == token.value
-            && finding.element == token.element
-    });
-    if found.is_some() && !reproduced {
+    let Some(finding) = sweep.first.values().next() else {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    };
+    let value = match &finding.variable {
+        Variable::Placement { value } => *value,
+        Variable::Arrival { swap, .. } => swap.unwrap_or(AS_FOUND),
+    };
+    let reproduced = witness::variable_place(session, finding) == token.variable
+        && value == token.value
+        && finding.element == token.element;
+    if !reproduced {
         let message = "the node parts, but in another variable, value or element than the token's: \
                        it was made with other options (--seed, --steps, --set)";
         return Err(CheckError::Input(message.to_string()));
     }
-    let effect = effect::measure(session, &sweep)?;
-    let reach = found.map(|finding| match finding.variable {
+    let reach = match finding.variable {
         Variable::Placement { .. } => Reach::Across,
         Variable::Arrival { .. } => Reach::Within,
-    });
-    let graded = |of: Reach| match (reach == Some(of), &effect) {
-        (true, Some(effect)) if !effect.reaches(of) => Grade::Masked,
-        (true, _) => Grade::Divergent,
-        (false, _) => not_parting(&sweep),
     };
-    let verdicts = Verdicts {
-        within: graded(Reach::Within),
-        across: (reach == Some(Reach::Across)).then(|| graded(Reach::Across)),
+    let effect = effect::measure(session, &sweep)?;
+    let reaches = effect.as_ref().is_none_or(|effect| effect.reaches(reach));
+    let grade = if reaches {
+        Grade::Divergent
+    } else {
+        Grade::Masked
+    };
+    let verdicts = match reach {
+        Reach::Within => Verdicts {
+            within: grade,
+            across: None,
+        },
+        // Nothing was looked at that varies within one allocation.
+        Reach::Across => Verdicts {
+            within: Grade::Proved,
+            across: Some(grade),
+        },
     };
     let findings = Findings {
         reference,
@@ -101,15 +112,6 @@ fn replay_fold(
         verdicts,
         Vec::new(),
     ))
-}
-
-/// What may be said of a node that does not part: only what was looked at.
-fn not_parting(sweep: &Sweep) -> Grade {
-    match sweep.worst_rung(Reach::Across) {
-        Some(Rung::Plan | Rung::L0) | None => Grade::Proved,
-        Some(Rung::L5) => Grade::Bounded,
-        Some(_) => Grade::ProvedOnThisInput,
-    }
 }
 
 fn check_node(session: &Session, node: NodeId) -> Result<(), CheckError> {
@@ -132,17 +134,19 @@ fn replay_restart(
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
     let lists = &session.scenario.checkpoint.restarts;
-    let Some(list) = lists.get(token.value as usize).cloned() else {
-        let message = format!("this scenario has no restart list {}", token.value);
-        return Err(CheckError::Input(message));
+    let list = lists
+        .get(token.value as usize)
+        .filter(|list| list.contains(&token.node.step));
+    let Some(list) = list.cloned() else {
+        let message = "this scenario has no such restart: the token is damaged";
+        return Err(CheckError::Input(message.to_string()));
     };
     let mut sweep = Sweep::new(session.sweep_options());
     let reference = crate::prove::check::reference_run(session, &mut sweep)?;
     let found = restarts_of(session, &reference, &[list], progress)?;
-    let within = match found.iter().all(|(_, resumption)| resumption.is_equal()) {
-        true => Grade::Proved,
-        false => Grade::Divergent,
-    };
+    if found.iter().all(|(_, resumption)| resumption.is_equal()) {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    }
     let findings = Findings {
         reference,
         sweep,
@@ -152,7 +156,7 @@ fn replay_restart(
         effect: None,
     };
     let verdicts = Verdicts {
-        within,
+        within: Grade::Divergent,
         across: None,
     };
     Ok(certificate::outcome(
