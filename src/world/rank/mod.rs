@@ -2,6 +2,7 @@
 //! process does, and parks only where a real host would.
 
 mod allocator;
+mod communication;
 mod handle;
 mod link;
 mod names;
@@ -10,19 +11,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::numerics::Dtype;
-use crate::plan::Combine;
-use crate::world::command::{Collective, CollectiveKind, Command, Issued, LocalFold};
+use crate::world::command::{Command, Issued, LocalFold};
 use crate::world::site::{Family, Name, Phase, Site};
 
 pub use crate::fault::Component;
 pub use crate::recipe::LocalOrder;
 pub use allocator::Allocation;
 use allocator::Allocator;
+use handle::segments_problem;
 pub use handle::{
     COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, MemoryOptions, RankError,
     Segments, SlotFold, StreamId, Tensor,
 };
-use handle::{communicator_stream, recv_stream, segments_problem, send_stream};
 pub(crate) use link::{Link, Park, Parked, Reply};
 use names::Names;
 
@@ -270,175 +270,6 @@ impl Rank {
             order,
         };
         self.issue(op, Command::Fold(fold));
-    }
-
-    /// Global ranks of a communicator, in its order.
-    pub fn group(&self, group: GroupId) -> &[u32] {
-        &self.communicators[group.0 as usize].ranks
-    }
-
-    /// This rank's place in a communicator.
-    pub fn place_in(&self, group: GroupId) -> Option<u32> {
-        self.group(group)
-            .iter()
-            .position(|rank| *rank == self.id)
-            .map(|place| place as u32)
-    }
-
-    /// In place.
-    pub fn all_reduce(
-        &mut self,
-        op: &str,
-        family: Family,
-        group: GroupId,
-        tensor: Tensor,
-        combine: Combine,
-    ) -> Handle {
-        self.collective(
-            op,
-            group,
-            CollectiveKind::AllReduce { combine, family },
-            tensor,
-            tensor,
-        )
-    }
-
-    /// `input` is `group size` blocks of `output.len`; the rank at place p gets the sum of block p.
-    pub fn reduce_scatter(
-        &mut self,
-        op: &str,
-        family: Family,
-        group: GroupId,
-        input: Tensor,
-        output: Tensor,
-    ) -> Handle {
-        self.collective(
-            op,
-            group,
-            CollectiveKind::ReduceScatter { family },
-            input,
-            output,
-        )
-    }
-
-    /// `output` is `group size` blocks of `input.len`.
-    pub fn all_gather(
-        &mut self,
-        op: &str,
-        group: GroupId,
-        input: Tensor,
-        output: Tensor,
-    ) -> Handle {
-        self.collective(op, group, CollectiveKind::AllGather, input, output)
-    }
-
-    /// Block p of `input` goes to place p; block q of `output` comes from place q.
-    pub fn all_to_all(
-        &mut self,
-        op: &str,
-        group: GroupId,
-        input: Tensor,
-        output: Tensor,
-    ) -> Handle {
-        self.collective(op, group, CollectiveKind::AllToAll, input, output)
-    }
-
-    pub fn broadcast(
-        &mut self,
-        op: &str,
-        group: GroupId,
-        tensor: Tensor,
-        root_place: u32,
-    ) -> Handle {
-        self.collective(
-            op,
-            group,
-            CollectiveKind::Broadcast { root_place },
-            tensor,
-            tensor,
-        )
-    }
-
-    fn collective(
-        &mut self,
-        op: &str,
-        group: GroupId,
-        kind: CollectiveKind,
-        input: Tensor,
-        output: Tensor,
-    ) -> Handle {
-        let size = match self.communicators.get(group.0 as usize) {
-            Some(communicator) if communicator.ranks.contains(&self.id) => communicator.ranks.len(),
-            _ => {
-                self.fail(format!(
-                    "`{op}` on communicator {} without being in it",
-                    group.0
-                ));
-                return self.handle(0);
-            }
-        };
-        let (input_len, output_len) = (input.len as usize, output.len as usize);
-        let fits = match kind {
-            CollectiveKind::ReduceScatter { .. } => output_len * size == input_len,
-            CollectiveKind::AllGather => input_len * size == output_len,
-            CollectiveKind::AllToAll => input_len == output_len && input_len % size == 0,
-            CollectiveKind::AllReduce { .. } | CollectiveKind::Broadcast { .. } => true,
-        };
-        if !fits || input.dtype != output.dtype {
-            self.fail(format!(
-                "`{op}`: {} of {input_len} {} into {output_len} {} in a group of {size}",
-                kind.name(),
-                input.dtype,
-                output.dtype
-            ));
-            return self.handle(0);
-        }
-        let stream = communicator_stream(group);
-        self.behind_current(stream, op);
-        let ticket = self.ticket();
-        let collective = Collective {
-            group,
-            kind,
-            input,
-            output,
-            ticket,
-        };
-        self.issue_on(stream, op, Command::Collective(collective));
-        self.handle(ticket)
-    }
-
-    /// Point to point, by global rank; matched in order for each (from, to) pair.
-    pub fn send(&mut self, op: &str, to: u32, tensor: Tensor) -> Handle {
-        let stream = send_stream(to);
-        self.behind_current(stream, op);
-        let ticket = self.ticket();
-        self.issue_on(stream, op, Command::Send { to, tensor, ticket });
-        self.handle(ticket)
-    }
-
-    pub fn recv(&mut self, op: &str, from: u32, tensor: Tensor) -> Handle {
-        let stream = recv_stream(from);
-        self.behind_current(stream, op);
-        let ticket = self.ticket();
-        self.issue_on(
-            stream,
-            op,
-            Command::Recv {
-                from,
-                tensor,
-                ticket,
-            },
-        );
-        self.handle(ticket)
-    }
-
-    /// The current stream waits for the collective: a stream edge, as with NCCL.
-    pub fn wait(&mut self, handle: Handle) {
-        // Tickets are numbered anew in each step; older work is over.
-        if handle.era == self.era {
-            let ticket = handle.ticket;
-            self.issue("wait", Command::Wait { ticket });
-        }
     }
 
     /// Runs `body` with `stream` as the current stream.
