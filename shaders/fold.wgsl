@@ -8,8 +8,8 @@
 //   folded left. ops: a word below 0xffffffff pushes that addend, 0xffffffff combines the two
 //   values on top of the stack.
 // Params: vec4_count, addend_count, stride4 (stride / 4), kind (0 chain, 1 ops), start,
-//   program_len, init (0 first addend, 1 +0, 2 accumulator), combine (0 sum, 1 max), partial_code, out_code,
-//   pre_multiply (bits; 0 means none), post_divide (bits; 0 means none).
+//   program_len, init (0 first addend, 1 +0, 2 accumulator), combine (0 sum, 1 max),
+//   partial_code, out_code, pre_multiply (bits; 0 means none), post_divide (bits; 0 means none).
 // use: math/combine
 
 struct Params {
