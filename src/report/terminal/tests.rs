@@ -204,7 +204,8 @@ fn a_switch_that_leaves_another_difference_says_so() {
     outcome.remedies[0].tried_grade = Grade::Divergent;
     outcome.remedies[0].still_parts = Some("step 1, optimizer, norm".into());
     let text = plain(outcome, Detail::Usual);
-    let told = "accumulation = true\n    the sweep is then divergent, elsewhere: step 1, optimizer, norm\n";
+    let told = "accumulation = true\n    the sweep is then divergent, elsewhere: \
+                step 1, optimizer, norm\n";
     assert!(text.contains(told), "{text}");
     assert!(!plain(sample::divergent(), Detail::Usual).contains("elsewhere"));
 }
