@@ -123,7 +123,9 @@ fn sampling(sweep: &Sweep) -> Option<String> {
 }
 
 fn hazards(findings: &Findings) -> Vec<Hazard> {
-    let found = findings.reference.hazards.iter();
+    let resumptions = findings.resumptions.iter().flatten();
+    let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
+    let found = findings.reference.hazards.iter().chain(resumed);
     found.map(|hazard| Hazard::from(hazard.clone())).collect()
 }
 
@@ -264,11 +266,22 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
             found.sensitive
         ));
     }
+    if let Some(drift) = found.drifts.first() {
+        parts.push(format!(
+            "copies of `{}` differ in the resumed run",
+            drift.name
+        ));
+    }
+    if let Some(hazard) = found.hazards.first() {
+        parts.push(hazard.to_string());
+    }
     parts.join("; ")
 }
 
 fn xr_result(findings: &Findings) -> OracleResult {
-    let drift = findings.reference.drifts.first();
+    let resumptions = findings.resumptions.iter().flatten();
+    let resumed = resumptions.flat_map(|(_, resumption)| &resumption.drifts);
+    let drift = findings.reference.drifts.iter().chain(resumed).next();
     let verdict = if drift.is_some() {
         OracleVerdict::Different
     } else {

@@ -233,10 +233,20 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     {
         grade = grade.max(Grade::Divergent);
     }
-    if session.scenario.oracles.contains(&OracleKind::XR) && !findings.reference.drifts.is_empty() {
+    let resumed = || {
+        findings
+            .resumptions
+            .iter()
+            .flatten()
+            .map(|(_, resumption)| resumption)
+    };
+    let drifts = findings.reference.drifts.len() + resumed().map(|r| r.drifts.len()).sum::<usize>();
+    if session.scenario.oracles.contains(&OracleKind::XR) && drifts > 0 {
         grade = grade.max(Grade::Divergent);
     }
-    if findings.reference.hazards_beyond > 0 || !findings.reference.hazards.is_empty() {
+    let resumed_hazards = resumed().any(|resumption| !resumption.hazards.is_empty());
+    let hazards = &findings.reference.hazards;
+    if findings.reference.hazards_beyond > 0 || !hazards.is_empty() || resumed_hazards {
         grade = grade.max(Grade::Hazard);
     }
     let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);

@@ -60,25 +60,7 @@ fn replay_fold(
         );
         return Err(CheckError::Input(message));
     }
-    let Some(finding) = sweep.first.values().next() else {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
-    };
-    let value = match &finding.variable {
-        Variable::Placement { value } => *value,
-        Variable::Arrival { swap, .. } => swap.unwrap_or(AS_FOUND),
-    };
-    let reproduced = witness::variable_place(session, finding) == token.variable
-        && value == token.value
-        && finding.element == token.element;
-    if !reproduced {
-        let message = "the node parts, but in another variable, value or element than the token's: \
-                       it was made with other options (--seed, --steps, --set)";
-        return Err(CheckError::Input(message.to_string()));
-    }
-    let reach = match finding.variable {
-        Variable::Placement { .. } => Reach::Across,
-        Variable::Arrival { .. } => Reach::Within,
-    };
+    let reach = reproduced(session, &sweep, token)?;
     let effect = effect::measure(session, &sweep)?;
     let reaches = effect.as_ref().is_none_or(|effect| effect.reaches(reach));
     let grade = if reaches {
@@ -112,6 +94,26 @@ fn replay_fold(
         verdicts,
         Vec::new(),
     ))
+}
+
+/// The reach of the sweep's finding, if it is the one that the token names.
+fn reproduced(session: &Session, sweep: &Sweep, token: &Token) -> Result<Reach, CheckError> {
+    let Some(finding) = sweep.first.values().next() else {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    };
+    let (reach, value) = match &finding.variable {
+        Variable::Placement { value } => (Reach::Across, *value),
+        Variable::Arrival { swap, .. } => (Reach::Within, swap.unwrap_or(AS_FOUND)),
+    };
+    let named = witness::variable_place(session, finding) == token.variable
+        && value == token.value
+        && finding.element == token.element;
+    if !named {
+        let message = "the node parts, but in another variable, value or element than the token's: \
+                       it was made with other options (--seed, --steps, --set)";
+        return Err(CheckError::Input(message.to_string()));
+    }
+    Ok(reach)
 }
 
 fn check_node(session: &Session, node: NodeId) -> Result<(), CheckError> {
