@@ -87,11 +87,17 @@ fn data_without_repeats_does_not_make_a_scatter_ordered() {
 
 #[test]
 fn nothing_is_proved_across_two_names_of_one_allocation() {
-    let twice = "free = [\"placement\"]\n\
-        [[allocations]]\nname = \"a\"\ntext = 'name = \"a\"\nhosts = [[0, 1], [2, 3]]'\n\
-        [[allocations]]\nname = \"b\"\ntext = 'name = \"b\"\nhosts = [[2, 3], [0, 1]]'\n";
+    let named = |name: &str, hosts: &str| {
+        format!(
+            "[[allocations]]\nname = \"{name}\"\ntext = '''\nname = \"{name}\"\n\
+             hosts = {hosts}\n'''\n"
+        )
+    };
+    let a = named("a", "[[0, 1], [2, 3]]");
+    let b = named("b", "[[2, 3], [0, 1]]");
+    let twice = format!("free = [\"placement\"]\n{a}{b}");
     let refused = check(
-        scenario(twice, FOUR_RANKS, ""),
+        scenario(&twice, FOUR_RANKS, ""),
         CheckOptions::default(),
         &Silent,
     );
@@ -151,12 +157,10 @@ fn training_without_clipping_is_sound() {
 #[test]
 fn a_restart_oracle_without_restarts_is_no_pass() {
     let head = "oracles = [\"R2R\", \"RES\"]";
-    let text = "[checkpoint]\nrestarts = []\n";
-    let source = format!("steps = 2\n{head}\n{text}");
     let mut scenario = scenario(head, FOUR_RANKS, "");
     scenario.checkpoint.restarts.clear();
     let outcome = checked(scenario);
-    assert_eq!(outcome.grade(), Grade::Vacuous, "{source}");
+    assert_eq!(outcome.grade(), Grade::Vacuous);
     let res = outcome
         .oracles
         .iter()
