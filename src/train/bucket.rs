@@ -1,12 +1,24 @@
 //! How parameters lie in the flat buffers, and the buckets that gradients are reduced in.
+//!
+//! The order (last parameter first) and the rule that a full bucket closes are those of
+//! [`crate::job::buckets`], which lays a job out at full size as Megatron-LM does. This layout, of
+//! models that are simulated, deviates where a small one would show padding and nothing else:
+//!
+//! - A bucket is padded to a multiple of `64 * dp` words, so that every shard starts where a
+//!   parameter may; Megatron-LM pads to a common multiple of `dp` and 128, or 65,536 for NCCL's
+//!   bandwidth, of which a toy buffer would mostly consist.
+//! - The padding is there without the distributed optimizer too: switching it moves no parameter.
+//! - `ddp_bucket_size` acts on every pipeline stage, with or without overlap, and the gaps that
+//!   align parameters do not count towards it: in a toy they are as large as parameters.
+//! - Embedding and output layer are untied, and all parameters have one type: there is one buffer,
+//!   and no bucket for a shared embedding alone.
 
 use std::ops::Range;
 
 use crate::model::Parameter;
 
-/// Parameters start at multiples of this, and so does every data-parallel shard, as Megatron-LM's
-/// distributed optimizer pads them (`_ParamAndGradBuffer`; there shards are padded to 128 bytes'
-/// worth or more).
+/// Parameters start at multiples of this, as with Megatron-LM's distributed optimizer
+/// (`_ParamAndGradBuffer`), and so does every data-parallel shard.
 const ALIGNMENT: u32 = 64;
 
 /// Consecutive words of the flat buffers, reduced together.

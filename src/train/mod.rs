@@ -11,7 +11,6 @@ mod optimizer;
 mod options;
 mod pipeline;
 mod program;
-mod schedule;
 mod start;
 mod trainer;
 
@@ -23,5 +22,4 @@ pub use initial::Initial;
 pub use layout::{CommunicatorKind, Coordinates, GroupIds, Layout, LayoutError};
 pub use options::{OptionsError, TrainOptions};
 pub use program::{Run, program};
-pub use schedule::{Work, one_forward_one_backward};
 pub use trainer::Trainer;

@@ -1,7 +1,7 @@
 //! The microbatches of one step through this rank's stage.
 
+use crate::job::{Slot, Work, one_f_one_b};
 use crate::model::{Gpt, Saved};
-use crate::train::schedule::{Work, in_flight, one_forward_one_backward};
 use crate::world::{Handle, Phase, Rank, Segments, Tensor};
 
 /// Neighbours of a stage, as global ranks.
@@ -16,7 +16,7 @@ pub struct Neighbours {
 pub struct Pipeline {
     pub gpt: Gpt,
     neighbours: Neighbours,
-    schedule: Vec<Work>,
+    schedule: Vec<Slot>,
     saved: Vec<Saved>,
     /// `[local tokens, hidden]`: the gradient on its way down the layers.
     grad: Tensor,
@@ -50,10 +50,12 @@ impl Pipeline {
     ) -> Pipeline {
         let shape = gpt.stage.shape.clone();
         let (stages, stage) = (shape.pipeline_model_parallel_size, gpt.stage.stage);
-        let slots = in_flight(stages, stage, microbatches);
+        let schedule = one_f_one_b(stages, stage, microbatches);
+        let schedule = schedule.expect("the options' microbatches and stages were checked");
+        let slots = in_flight(&schedule);
         let words = shape.local_tokens() * shape.hidden_size;
         Pipeline {
-            schedule: one_forward_one_backward(stages, stage, microbatches),
+            schedule,
             saved: (0..slots).map(|place| gpt.allocate(rank, place)).collect(),
             grad: rank.alloc("grad", shape.params_dtype, words),
             sending_output: vec![None; slots as usize],
@@ -72,9 +74,12 @@ impl Pipeline {
     /// Every microbatch forward and backward; gradients are in their slots, losses in `losses`.
     pub fn run(&mut self, rank: &mut Rank, data: &StepData<'_>) {
         for place in 0..self.schedule.len() {
-            match self.schedule[place] {
-                Work::Forward(microbatch) => self.forward(rank, data, microbatch),
-                Work::Backward(microbatch) => self.backward(rank, data, microbatch),
+            let Slot {
+                work, microbatch, ..
+            } = self.schedule[place];
+            match work {
+                Work::Forward => self.forward(rank, data, microbatch),
+                Work::Backward => self.backward(rank, data, microbatch),
             }
         }
         for slot in 0..self.saved.len() {
@@ -165,5 +170,48 @@ impl Pipeline {
         let tensor = tensor.expect("the first and the last stage hold the step's data");
         let tokens = self.gpt.stage.shape.tokens();
         tensor.slice(microbatch * tokens, tokens)
+    }
+}
+
+/// Most microbatches that are between their forward and the end of their backward at once.
+fn in_flight(schedule: &[Slot]) -> u32 {
+    let (mut now, mut most) = (0u32, 0);
+    for slot in schedule {
+        match slot.work {
+            Work::Forward => now += 1,
+            Work::Backward => now -= 1,
+        }
+        most = most.max(now);
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_microbatch_once_in_order_and_as_many_in_flight_as_stages_are_left() {
+        for (stages, microbatches) in [(1, 1), (1, 4), (2, 4), (4, 2), (4, 9)] {
+            for stage in 0..stages {
+                let schedule = one_f_one_b(stages, stage, microbatches).unwrap();
+                for wanted in [Work::Forward, Work::Backward] {
+                    let of_work = schedule.iter().filter(|slot| slot.work == wanted);
+                    assert!(of_work.map(|slot| slot.microbatch).eq(0..microbatches));
+                }
+                assert_eq!(in_flight(&schedule), (stages - stage).min(microbatches));
+            }
+        }
+    }
+
+    #[test]
+    fn as_megatron_at_two_stages() {
+        let steps = |stage| -> Vec<(Work, u32)> {
+            let schedule = one_f_one_b(2, stage, 3).unwrap().into_iter();
+            schedule.map(|slot| (slot.work, slot.microbatch)).collect()
+        };
+        let (f, b) = (Work::Forward, Work::Backward);
+        assert_eq!(steps(0), [(f, 0), (f, 1), (b, 0), (f, 2), (b, 1), (b, 2)]);
+        assert_eq!(steps(1), [(f, 0), (b, 0), (f, 1), (b, 1), (f, 2), (b, 2)]);
     }
 }
