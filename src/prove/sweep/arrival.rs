@@ -13,13 +13,14 @@ use super::{Outcome, SweepOptions, order};
 
 /// Orders that the engine tries on the whole tensor before the ladder starts.
 const ENGINE_ORDERS_MAX: usize = 8;
+
 pub(super) fn test(
     options: &SweepOptions,
     node: &FoldNode,
     shrink: bool,
     lab: &mut FoldLab<'_>,
 ) -> Result<Outcome, EngineError> {
-    let expected = lab.evaluate(node, &ascending(writers(node)))?;
+    let expected = lab.evaluate(node, &ascending(node.permuted()))?;
     match parting(options, node, &expected, lab)? {
         Some(permutation) => sensitive(options, node, shrink, &expected, permutation, lab),
         None => climb(options, node, shrink, &expected, lab),
@@ -38,20 +39,12 @@ pub(super) fn parting(
     expected: &[u32],
     lab: &mut FoldLab<'_>,
 ) -> Result<Option<Arc<[u32]>>, EngineError> {
-    for permutation in engine_orders(writers(node), options.seed) {
+    for permutation in engine_orders(node.permuted(), options.seed) {
         if lab.evaluate(node, &FoldOrder::Permutation(permutation.clone()))? != expected {
             return Ok(Some(permutation));
         }
     }
     Ok(None)
-}
-
-/// Addends (slots), or rows of the operand (segments): what arrives.
-pub(super) fn writers(node: &FoldNode) -> u32 {
-    match &node.job {
-        FoldJob::Slots(job) => job.addends.len() as u32,
-        FoldJob::Segments(job) => job.rows.words / job.width,
-    }
 }
 
 /// Orders without a look at the data: reverse, rotations, a few random ones.
@@ -118,7 +111,7 @@ fn climb(
             Verdict::Different(difference) => {
                 let rows = elements.writers(element);
                 for order in [difference.a_order, difference.b_order] {
-                    let permutation = whole(&rows, &order, writers(node));
+                    let permutation = whole(&rows, &order, node.permuted());
                     let evaluated = FoldOrder::Permutation(permutation.clone());
                     if lab.evaluate(node, &evaluated)? != expected {
                         return sensitive(options, node, shrink, expected, permutation, lab);

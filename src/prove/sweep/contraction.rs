@@ -49,7 +49,7 @@ pub(super) fn test(
             _ => Ok(Outcome::Sampled { orders: 0 }),
         },
         Choice::Arrival => {
-            let ascending = arrival::ascending(arrival::writers(node));
+            let ascending = arrival::ascending(node.permuted());
             let expected = lab.evaluate(node, &ascending)?;
             match arrival::parting(options, node, &expected, lab)? {
                 Some(order) => arrival::sensitive(options, node, shrink, &expected, order, lab),

@@ -96,7 +96,7 @@ pub(super) fn structurally_ordered(node: &FoldNode) -> bool {
     }
     let addends = match (&node.job, &node.choice) {
         // How many rows meet in one is a matter of the data: any number of them may.
-        (FoldJob::Segments(job), Choice::Arrival) => job.rows.words / job.width,
+        (FoldJob::Segments(_), Choice::Arrival) => node.permuted(),
         _ => node.addend_count(),
     };
     let values = addends + u32::from(arithmetic.init == Init::Accumulator);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::{CopyWords, Launch};
-use crate::plan::{Arithmetic, Init, Piece, Plan, Tree};
+use crate::plan::{Arithmetic, Init, Plan, local};
 use crate::world::command::{Command, Issued, LocalFold};
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, FoldOrder, SegmentsJob, SlotsJob};
@@ -389,22 +389,8 @@ fn slots_plan(
     };
     let elements = u64::from(out.len);
     let plan = known.entry((slots, elements, arithmetic));
-    let plan = plan.or_insert_with(|| {
-        let tree = Tree::Chain {
-            ring: (0..slots).collect(),
-            start: 0,
-        };
-        Arc::new(Plan {
-            addend_count: slots,
-            element_count: elements,
-            arithmetic,
-            pieces: vec![Piece {
-                range: 0..elements,
-                tree,
-            }],
-        })
-    });
-    plan.clone()
+    plan.or_insert_with(|| Arc::new(local::ascending(slots, elements, arithmetic)))
+        .clone()
 }
 
 fn bad(rank: u32, issued: &Issued, message: String) -> WorldError {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::{Engine, EngineError};
 use crate::numerics::Dtype;
-use crate::plan::{Plan, Tree};
+use crate::plan::{Arithmetic, Plan, local};
 
 use super::{FoldJob, FoldNode, FoldOrder, SlotsJob};
 
@@ -46,18 +46,16 @@ impl FoldFault {
 
     /// Whether there is anything in `node` that the fault could strike.
     pub(crate) fn applies(&self, node: &FoldNode) -> bool {
+        if let FoldFault::Order(order) = self {
+            return order.len() as u32 == node.permuted();
+        }
         let FoldJob::Slots(job) = &node.job else {
-            return match (self, &node.job) {
-                (FoldFault::Order(order), FoldJob::Segments(job)) => {
-                    order.len() as u32 == job.rows.words / job.width
-                }
-                _ => false,
-            };
+            return false;
         };
         let addends = job.addends.len();
         let elements = job.plan.element_count;
         match self {
-            FoldFault::Order(order) => order.len() == addends,
+            FoldFault::Order(_) => unreachable!("orders were judged above"),
             FoldFault::DuplicateAddend { lost, twice } => {
                 lost != twice && (*lost.max(twice) as usize) < addends
             }
@@ -157,19 +155,11 @@ fn swap_unequal(words: &mut [u32], from: usize) {
 fn narrowed(job: &SlotsJob, order: &FoldOrder, partial: Dtype) -> Plan {
     let plan = match order {
         FoldOrder::Plan(plan) => plan.as_ref().clone(),
-        FoldOrder::Permutation(ring) => {
-            let mut plan = job.plan.as_ref().clone();
-            plan.pieces = vec![crate::plan::Piece {
-                range: 0..plan.element_count,
-                tree: Tree::Chain {
-                    ring: ring.clone(),
-                    start: 0,
-                },
-            }];
-            plan
+        FoldOrder::Permutation(order) => {
+            local::in_order(order, job.plan.element_count, job.plan.arithmetic)
         }
     };
-    let arithmetic = crate::plan::Arithmetic {
+    let arithmetic = Arithmetic {
         partial,
         ..plan.arithmetic
     };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::{ArenaId, CopyWords, Engine, EngineError, ProgramId, Span};
-use crate::plan::{Arithmetic, Piece, Plan, Tree};
+use crate::plan::{Arithmetic, Piece, Plan, Tree, local};
 
 use super::slots::{Layout, Request, part};
 use super::{FoldJob, FoldNode, FoldOrder, SlotsJob, segments};
@@ -139,16 +139,8 @@ impl FoldLab<'_> {
             self.engine.write(span, words)?;
             spans.push(span);
         }
-        let piece = Piece {
-            range: 0..u64::from(elements),
-            tree: tree.clone(),
-        };
-        let plan = Plan {
-            addend_count: addends.len() as u32,
-            element_count: u64::from(elements),
-            arithmetic,
-            pieces: vec![piece],
-        };
+        let plan = local::uniform(tree.clone(), u64::from(elements), arithmetic);
+        assert_eq!(plan.addend_count as usize, addends.len());
         let plan = Arc::new(plan);
         let job = SlotsJob {
             addends: spans,
@@ -223,14 +215,9 @@ fn pieces<'a>(job: &SlotsJob, order: &'a FoldOrder) -> Cow<'a, [Piece]> {
     match order {
         FoldOrder::Plan(plan) => Cow::Borrowed(&plan.pieces),
         FoldOrder::Permutation(permutation) => {
-            let tree = Tree::Chain {
-                ring: Arc::clone(permutation),
-                start: 0,
-            };
-            Cow::Owned(vec![Piece {
-                range: 0..job.plan.element_count,
-                tree,
-            }])
+            let plan = &job.plan;
+            let plan = local::in_order(permutation, plan.element_count, plan.arithmetic);
+            Cow::Owned(plan.pieces)
         }
     }
 }
