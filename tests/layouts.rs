@@ -16,6 +16,11 @@ const BOUND: f64 = 4e-6;
 const LOSS_BOUND: f64 = 2e-5;
 const STEPS: u32 = 3;
 
+/// Whether a loss or norm is within the bound; a NaN never is.
+fn is_near(have: f32, want: f32) -> bool {
+    f64::from(have / want - 1.0).abs() <= LOSS_BOUND
+}
+
 /// Trains both and says what differs by more than the bounds.
 fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
     let corpus = small_corpus(serial);
@@ -26,7 +31,7 @@ fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
     let mut faults = Vec::new();
     for (key, want) in &expected.metrics {
         let have = record.metrics[key];
-        if f64::from(have / want - 1.0).abs() > LOSS_BOUND {
+        if !is_near(have, *want) {
             faults.push(format!("{key:?}: {have} for {want}"));
         }
     }
@@ -40,6 +45,19 @@ fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
     faults.extend(record.drifts.iter().map(|drift| format!("{drift:?}")));
     assert!(record.replicas_compared > 0 || layout.layout.world_size() == 1);
     faults
+}
+
+#[test]
+fn what_is_no_number_is_near_nothing() {
+    assert!(is_near(4.0, 4.0) && is_near(4.000_01, 4.0));
+    for (have, want) in [
+        (f32::NAN, 4.0),
+        (4.0, f32::NAN),
+        (4.001, 4.0),
+        (f32::INFINITY, 4.0),
+    ] {
+        assert!(!is_near(have, want), "{have} {want}");
+    }
 }
 
 fn check(layout: TrainOptions) {

@@ -1,5 +1,5 @@
-//! What can be taken out of, or planted into, a run: named waits' kin, checkpoint components and
-//! mutants.
+//! What can be planted into a run, and what a checkpoint can lack: kinds of mutants, the oracle that
+//! has to catch each, and the components of the training state.
 
 mod component;
 mod mutant;

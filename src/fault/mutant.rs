@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::Component;
 
-/// A class of planted fault. The first eight are faults of one fold and bear the names of
-/// `world::fold::FoldFault`.
+/// A class of planted fault. The first eight are faults of one fold, which
+/// `world::fold::FoldFault` plants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -79,11 +79,6 @@ impl Kernel {
             info,
         })
     }
-
-    /// The hash in hexadecimal.
-    pub fn hash_hex(&self) -> String {
-        blake3::Hash::from_bytes(self.hash).to_hex().to_string()
-    }
 }
 
 fn validate(

@@ -15,8 +15,10 @@ use crate::prove::outcome::{
 };
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
+use crate::prove::token::hexadecimal;
 use crate::prove::{Grade, token, vacuity, witness};
 use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
+use crate::train::Trainer;
 use crate::world::GroupId;
 
 /// Probability that L5's bound may be wrong.
@@ -38,7 +40,7 @@ pub(super) fn outcome(
         reach.and_then(|reach| findings.effect.as_ref()?.visible.get(reach).cloned());
     let losses = findings.reference.metrics.iter();
     let losses = losses
-        .filter(|((_, name), _)| name == "lm loss")
+        .filter(|((_, name), _)| name == Trainer::LM_LOSS)
         .map(|(_, loss)| *loss)
         .collect();
     let grade = verdicts
@@ -47,7 +49,7 @@ pub(super) fn outcome(
     Outcome {
         scenario: ScenarioIdentity {
             name: scenario.name.clone(),
-            hash: hex(&scenario.content_hash()),
+            hash: hexadecimal(&scenario.content_hash()),
         },
         within: verdicts.within,
         across: verdicts.across,
@@ -379,7 +381,7 @@ fn certificate(session: &Session, options: CheckOptions) -> Certificate {
     Certificate {
         recipe_hash: blake3::hash(&recipe).to_string(),
         data_hash: session.data_hash.to_string(),
-        kernels_hash: hex(&session.registry.hash()),
+        kernels_hash: hexadecimal(&session.registry.hash()),
         variables: session.scenario.choice_variables(),
         plan_basis: PLAN_BASIS.to_string(),
         assumptions: assumptions(),
@@ -458,8 +460,4 @@ fn not_said(grade: Grade, across: bool) -> String {
              that your job meets it on every run, nor that it is the only cause there."
         ),
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,10 +6,8 @@ use crate::prove::oracle::r2r::same_bits;
 use crate::prove::outcome::{Bits, VisibleEffect};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Finding, Reach, Sweep, Variable};
+use crate::train::Trainer;
 use crate::world::{RunOptions, RunRecord, Schedule};
-
-/// The metric that is reported, where it is there.
-const LOSS: &str = "lm loss";
 
 /// Whether deviations reach a declared output: a metric of some step, or the state at the end.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +102,10 @@ fn alone(
 /// When the loss that is printed first differs.
 fn visible(deviated: &RunRecord, reference: &RunRecord) -> VisibleEffect {
     let of = |record: &RunRecord| -> Vec<(u32, f32)> {
-        let losses = record.metrics.iter().filter(|((_, name), _)| name == LOSS);
+        let losses = record
+            .metrics
+            .iter()
+            .filter(|((_, name), _)| name == Trainer::LM_LOSS);
         losses.map(|((step, _), value)| (*step, *value)).collect()
     };
     let (a, b) = (of(reference), of(deviated));
@@ -117,7 +118,7 @@ fn visible(deviated: &RunRecord, reference: &RunRecord) -> VisibleEffect {
             .map(|(step, _)| *step)
             .max()
             .unwrap_or(0),
-        metric: LOSS.to_string(),
+        metric: Trainer::LM_LOSS.to_string(),
         first_step: first.map(|((step, _), _)| step),
         value_a: first.map(|((_, a), _)| Bits::of(a)),
         value_b: first.map(|(_, (_, b))| Bits::of(b)),

@@ -309,7 +309,7 @@ pub struct Remedy {
     pub switch: String,
     /// It removes this divergence.
     pub removes: bool,
-    /// Grade of the scenario with the switch, by the sweep alone.
+    /// Grade of the scenario with the switch, by the sweep and hazards alone.
     pub tried_grade: Grade,
     /// The first node that still parts with the switch.
     pub still_parts: Option<String>,

@@ -6,27 +6,31 @@
 //! 1 byte    version
 //! 5 bytes   scenario: start of its content hash
 //! 4 bytes   build: start of the hash over kernels, engine and built-in text
-//! 1 byte    variable: place in `Scenario::choice_variables`
-//! varint    value of the variable
-//! varint    step
+//! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart
+//! varint    value: of placement, its number; of an arrival order, the place of the one pair of
+//!           neighbours that changes places, or `AS_FOUND`; of a restart, its list's place
+//! varint    step; of a restart, the cut
 //! varint    owner of the fold: twice the rank, or twice the communicator plus one
 //! varint    ordinal of the fold among its owner's of that step
-//! varint    element
+//! varint    element of the fold's output
 //! 3 bytes   CRC-24 of all before
 //! ```
 //! A varint has seven bits a byte, low bits first. The text is Crockford's base 32: no letter that
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
-//! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements.
+//! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements; 48 with
+//! `AS_FOUND`. A restart has no fold: rank 0's first one and element 0 stand in its place.
 
 use crate::prove::session::Session;
 use crate::prove::sweep::{Finding, Variable};
 use crate::prove::witness;
 use crate::world::{NodeId, Owner};
 
-/// Stands in place of a variable for a restart of the RES oracle; the value is its list's place.
+/// Stands in place of a variable for a restart of the RES oracle. The value is the place of its
+/// list among the scenario's restarts, and the step the cut that does not come back.
 pub const RESTART: u8 = 0xfe;
 
-/// Stands in place of a value: the order that the sweep itself finds at the node.
+/// Stands in place of an arrival order's value where no swap of neighbours parts the bits: the
+/// order that the sweep itself finds at the node.
 pub const AS_FOUND: u32 = u32::MAX;
 
 /// The token of a sensitive fold.
@@ -177,7 +181,7 @@ impl Token {
     pub fn check_fresh(&self, scenario: &[u8; 32], build: &[u8; 32]) -> Result<(), TokenError> {
         self.check_scenario(scenario)?;
         if build[..4] != self.build {
-            let (token, here) = (hex(&self.build), hex(&build[..4]));
+            let (token, here) = (hexadecimal(&self.build), hexadecimal(&build[..4]));
             return Err(TokenError::OtherBuild { token, here });
         }
         Ok(())
@@ -186,14 +190,15 @@ impl Token {
     /// The half of [`Token::check_fresh`] that needs no engine.
     pub fn check_scenario(&self, scenario: &[u8; 32]) -> Result<(), TokenError> {
         if scenario[..5] != self.scenario {
-            let (token, here) = (hex(&self.scenario), hex(&scenario[..5]));
+            let (token, here) = (hexadecimal(&self.scenario), hexadecimal(&scenario[..5]));
             return Err(TokenError::OtherScenario { token, here });
         }
         Ok(())
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Two digits a byte: how hashes are printed.
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -448,6 +453,11 @@ mod tests {
             ..token()
         };
         assert_eq!(most.encode().len(), 44);
+        let as_found = Token {
+            value: AS_FOUND,
+            ..most
+        };
+        assert_eq!(as_found.encode().len(), 48);
         let max = u32::MAX;
         let node = node(max, Owner::Group(max), max);
         let absurd = Token {

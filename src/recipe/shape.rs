@@ -18,35 +18,8 @@ impl Recipe {
         self.num_layers / self.pipeline_model_parallel_size
     }
 
-    /// Width of one attention head (Megatron's `kv_channels`).
-    pub fn kv_channels(&self) -> u32 {
-        self.hidden_size / self.num_attention_heads
-    }
-
-    pub fn heads_per_rank(&self) -> u32 {
-        self.num_attention_heads / self.tensor_model_parallel_size
-    }
-
-    pub fn ffn_hidden_size_per_rank(&self) -> u32 {
-        self.ffn_hidden_size / self.tensor_model_parallel_size
-    }
-
     pub fn vocab_per_rank(&self) -> u32 {
         self.padded_vocab_size / self.tensor_model_parallel_size
-    }
-
-    /// Tokens of one microbatch, before sequence parallelism splits them.
-    pub fn tokens_per_microbatch(&self) -> u32 {
-        self.seq_length * self.micro_batch_size
-    }
-
-    /// The order in which parallel dimensions count up the ranks, Megatron's `order`.
-    pub fn order(&self) -> &'static str {
-        if self.use_tp_pp_dp_mapping {
-            "tp-cp-ep-pp-dp"
-        } else {
-            "tp-cp-ep-dp-pp"
-        }
     }
 
     /// Parameters that a rank of pipeline stage `stage` holds.

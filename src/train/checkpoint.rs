@@ -158,7 +158,7 @@ fn pack(
             .collect(),
     };
     (
-        format!("{rank}/{}/{name}", component_name(*component)),
+        format!("{rank}/{}/{name}", component.name()),
         tensor.dtype,
         bytes,
     )
@@ -200,25 +200,12 @@ fn file_dtype(dtype: Dtype) -> safetensors::Dtype {
     }
 }
 
-fn component_name(component: Component) -> &'static str {
-    match component {
-        Component::Model => "model",
-        Component::MainParams => "main-params",
-        Component::ExpAvg => "exp-avg",
-        Component::ExpAvgSq => "exp-avg-sq",
-        Component::OptimizerStep => "optimizer-step",
-        Component::DataPosition => "data-position",
-        Component::Rng => "rng",
-    }
-}
-
 fn split_name(name: &str) -> Option<(u32, Component, String)> {
     let mut parts = name.splitn(3, '/');
     let rank = parts.next()?.parse().ok()?;
     let component = parts.next()?;
-    let component = Component::ALL
-        .into_iter()
-        .find(|c| component_name(*c) == component)?;
+    let mut components = Component::ALL.into_iter();
+    let component = components.find(|known| known.name() == component)?;
     Some((rank, component, parts.next()?.to_string()))
 }
 

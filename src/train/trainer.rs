@@ -39,6 +39,9 @@ pub struct Trainer {
 }
 
 impl Trainer {
+    /// The metric that the last stage reports, a value a step: Megatron-LM's name of the loss.
+    pub const LM_LOSS: &str = "lm loss";
+
     /// Allocates and fills this rank's memory: from `state` where it holds a tensor, fresh
     /// elsewhere.
     ///
@@ -120,7 +123,7 @@ impl Trainer {
             rank.launch("advance", "advance", [1, 1, 1], &cell, &samples);
         });
         if let Some(loss) = self.loss {
-            rank.metric("lm loss", loss);
+            rank.metric(Self::LM_LOSS, loss);
         }
         if let Some(norm) = self.optimizer.norm(&self.options) {
             rank.metric("grad norm", norm);

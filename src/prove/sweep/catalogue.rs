@@ -6,8 +6,8 @@ use crate::fault::Component;
 use crate::world::fold::{FoldJob, FoldNode};
 use crate::world::{Family, GroupId, NodeId, Owner};
 
-/// Steps whose folds are listed.
-const STEPS_LISTED: u32 = 2;
+/// The last step whose folds are listed; the first is step 1.
+const LAST_STEP_LISTED: u32 = 2;
 
 /// One fold, as a place for a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +20,13 @@ pub struct FoldSite {
     pub is_slots: bool,
 }
 
-/// Folds of the first two steps, one a family and owner.
+/// Every fold of the first two steps that the sweep looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     pub sites: BTreeMap<NodeId, FoldSite>,
     /// Components that a later step reads.
     pub needed: BTreeSet<Component>,
+    /// Ranks of each communicator that reduces something, in any step.
     groups: BTreeMap<u32, u32>,
 }
 
@@ -34,7 +35,7 @@ impl Catalogue {
         if let Owner::Group(group) = node.id.owner {
             self.groups.insert(group, node.ranks.len() as u32);
         }
-        if node.id.step > STEPS_LISTED {
+        if node.id.step > LAST_STEP_LISTED {
             return;
         }
         self.sites.insert(

@@ -53,7 +53,7 @@ pub struct SweepOptions {
     pub plans: Option<Arc<dyn PlanSource>>,
 }
 
-/// Points proved only on this input, in the order in which they ran.
+/// Most points proved only on this input that are listed, the first ones that ran; all are counted.
 pub const INPUT_POINTS_LISTED_MAX: usize = 64;
 
 /// A point proved by L1-L4: it holds for this run's inputs only.
@@ -75,6 +75,7 @@ pub struct Sweep {
     /// The first sensitive fold within one allocation, and the first across allocations.
     pub first: BTreeMap<Reach, Finding>,
     pub sensitive: BTreeMap<Reach, u64>,
+    /// The first [`INPUT_POINTS_LISTED_MAX`] of them.
     pub input_points: Vec<InputPoint>,
     pub input_point_count: u64,
     /// Orders that each L5 point was sampled with, the fewest of all.
@@ -85,7 +86,7 @@ pub struct Sweep {
     pub catalogue: Catalogue,
     amplified: BTreeMap<amplify::Key, bool>,
     enlarged: BTreeMap<CollectiveShape, bool>,
-    /// Stop looking after the fold: a replay needs only one.
+    /// The one fold that is looked at; all others are skipped. A replay needs no more.
     only: Option<NodeId>,
 }
 

@@ -27,7 +27,7 @@ pub enum Variable {
 /// One addend of the element that a witness shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundAddend {
-    /// `rank 4`, `slot 2` or `row 17`.
+    /// `rank4`, `slot2` or `row17`.
     pub name: String,
     /// As it arrives: before any multiplication that the fold begins with.
     pub value: f32,

@@ -30,20 +30,6 @@ pub enum FoldFault {
 }
 
 impl FoldFault {
-    /// The name that reports use.
-    pub fn name(&self) -> &'static str {
-        match self {
-            FoldFault::Order(_) => "other-order",
-            FoldFault::DuplicateAddend { .. } => "duplicate-addend",
-            FoldFault::NarrowPartial(_) => "narrow-partial-sums",
-            FoldFault::FlipLastBit { .. } => "flipped-bit",
-            FoldFault::StaleDestination { .. } => "stale-destination",
-            FoldFault::DriftingDestination { .. } => "drifting-destination",
-            FoldFault::SkipLastElement => "skipped-element",
-            FoldFault::SwapElements { .. } => "swapped-elements",
-        }
-    }
-
     /// Whether there is anything in `node` that the fault could strike.
     pub(crate) fn applies(&self, node: &FoldNode) -> bool {
         if let FoldFault::Order(order) = self {

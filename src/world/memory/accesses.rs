@@ -2,7 +2,8 @@
 //!
 //! For each word: the last write and the reads since, one for each stream. That is enough to find
 //! a hazard wherever there is one (Flanagan and Freund, "FastTrack", PLDI 2009), though not every
-//! pair. An operand that a kernel only writes counts as written whole.
+//! pair. An operand that a kernel only writes counts as written whole, unless what it writes is
+//! measured (`world/exec/measure.rs`): then only the words that were written do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
