@@ -198,7 +198,7 @@ pub fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
 
 /// The two verdicts.
 pub struct Verdicts {
-    pub within: Grade,
+    pub within: Option<Grade>,
     /// `None` where placement is not free.
     pub across: Option<Grade>,
 }
@@ -210,7 +210,10 @@ fn verdicts(session: &Session, findings: &mut Findings) -> Verdicts {
         .free
         .contains(&Free::Placement)
         .then(|| within.max(of_reach(session, findings, Reach::Across)));
-    Verdicts { within, across }
+    Verdicts {
+        within: Some(within),
+        across,
+    }
 }
 
 /// What is wrong whatever varies.

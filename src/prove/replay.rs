@@ -70,12 +70,12 @@ fn replay_fold(
     };
     let verdicts = match reach {
         Reach::Within => Verdicts {
-            within: grade,
+            within: Some(grade),
             across: None,
         },
         // Nothing was looked at that varies within one allocation.
         Reach::Across => Verdicts {
-            within: Grade::Proved,
+            within: None,
             across: Some(grade),
         },
     };
@@ -158,7 +158,7 @@ fn replay_restart(
         effect: None,
     };
     let verdicts = Verdicts {
-        within: Grade::Divergent,
+        within: Some(Grade::Divergent),
         across: None,
     };
     Ok(certificate::outcome(

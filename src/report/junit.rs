@@ -42,7 +42,7 @@ fn suite(report: &Report) -> TestSuite {
     suite.add_test_case(verdict(
         report,
         "within this allocation",
-        Some(outcome.within),
+        outcome.within,
         expected,
     ));
     suite.add_test_case(verdict(

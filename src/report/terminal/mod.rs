@@ -6,6 +6,8 @@ mod finding;
 mod points;
 mod style;
 
+use crate::scenario::Grade;
+
 use super::Report;
 use super::exit::is_met;
 
@@ -89,13 +91,9 @@ fn verdict(page: &mut Page, report: &Report) {
     let outcome = &report.outcome;
     let name = style::bold(&outcome.scenario.name);
     page.line(format!("{name}: {}", style::grade(outcome.grade())));
-    page.line(format!(
-        "  within this allocation: {}",
-        style::grade(outcome.within)
-    ));
-    let across = outcome
-        .across
-        .map_or("not checked".to_string(), style::grade);
+    let verdict = |grade: Option<Grade>| grade.map_or("not checked".to_string(), style::grade);
+    let (within, across) = (verdict(outcome.within), verdict(outcome.across));
+    page.line(format!("  within this allocation: {within}"));
     page.line(format!("  across allocations:     {across}"));
     if let Some(expect) = &report.expect {
         let met = if is_met(expect, outcome) {

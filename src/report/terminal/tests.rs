@@ -145,7 +145,7 @@ fn a_failed_oracle_is_explained_first_and_ends_with_the_check_to_repeat() {
     use crate::fault::Component;
     use crate::prove::outcome::OracleVerdict;
     let mut outcome = sample::proved();
-    outcome.within = Grade::Divergent;
+    outcome.within = Some(Grade::Divergent);
     outcome.oracles[1].verdict = OracleVerdict::Different;
     outcome.oracles[1].components = vec![Component::Rng];
     outcome.oracles[1].detail = Some("resumed after step 1: step 2 differs".into());
