@@ -3,6 +3,7 @@
 pub mod certificate;
 pub mod check;
 pub mod effect;
+pub mod memory;
 pub mod mutation;
 pub mod oracle;
 pub mod outcome;

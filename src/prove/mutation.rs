@@ -263,11 +263,15 @@ fn lost_component(
     let mut sweep = Sweep::new(session.sweep_options());
     let resumed = res::resume(session, &restart, &mut sweep)?;
     let found = res::compare(1, nursery.straight, &resumed, 0);
+    let named: Vec<&str> = found.components.iter().map(|named| named.name()).collect();
     Ok(match found.components.contains(&component) {
         true => Fate::Caught,
         false => Fate::Missed {
             site: "the checkpoint after step 1".to_string(),
-            reason: format!("{:?} was named", found.components),
+            reason: match named.is_empty() {
+                true => "no component was named".to_string(),
+                false => format!("{} was named", named.join(", ")),
+            },
         },
     })
 }
