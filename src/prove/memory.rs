@@ -145,7 +145,8 @@ mod tests {
         assert_eq!(more.snapshots, 3 * few.arenas);
         assert_eq!(more.states, 2 * few.states);
         assert!(more.to_string().contains("16 ranks"), "{more}");
-        let one = Memory::of(&scenario(&["steps=1", "oracles=[\"R2R\"]"])).unwrap();
+        let one = ["steps=1", "oracles=[\"R2R\"]", "checkpoint.restarts=[]"];
+        let one = Memory::of(&scenario(&one)).unwrap();
         assert_eq!(one.snapshots, 0);
     }
 }

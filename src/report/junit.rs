@@ -1,5 +1,6 @@
 //! Reports as JUnit XML: a suite a scenario; a case for each verdict, oracle, family of sums, and
-//! for the planted faults. A scenario that was refused is a suite with one error. No times: two equal checks give equal files.
+//! for the planted faults. A scenario that was refused is a suite with one error. No times: two
+//! equal checks give equal files.
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
