@@ -81,7 +81,7 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
         let finding = nothing_checked(&scenario);
         return output.refuse(name, vec![finding], Exit::NothingChecked);
     }
-    if let Err(finding) = memory::admit(&scenario) {
+    if let Some(finding) = memory::refusal(&scenario) {
         return output.refuse(name, vec![finding], Exit::Usage);
     }
     let bars = Bars::new(args.run.quiet);

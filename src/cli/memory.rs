@@ -13,24 +13,23 @@ const LIMIT_UNKNOWN: u64 = 64 * GIB;
 /// Estimates above this are told where no progress bar is.
 const WORTH_TELLING: u64 = GIB;
 
-/// Refuses a scenario that needs more than the machine has to give.
-pub(super) fn admit(scenario: &Scenario) -> Result<(), Diagnostic> {
+/// Why the scenario is refused, if it needs more than the machine has to give.
+pub(super) fn refusal(scenario: &Scenario) -> Option<Diagnostic> {
     // Options that do not go together have no size; the check itself says what is wrong.
-    let Ok(memory) = Memory::of(scenario) else {
-        return Ok(());
-    };
+    let memory = Memory::of(scenario).ok()?;
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    judge(&memory, available(&meminfo))?;
-    if memory.total() > WORTH_TELLING && !std::io::stderr().is_terminal() {
+    let refusal = too_large(&memory, available(&meminfo));
+    let is_worth_telling = refusal.is_none() && memory.total() > WORTH_TELLING;
+    if is_worth_telling && !std::io::stderr().is_terminal() {
         talk(&format!("{}: about {memory}", scenario.name));
     }
-    Ok(())
+    refusal
 }
 
-fn judge(memory: &Memory, available: Option<u64>) -> Result<(), Diagnostic> {
+fn too_large(memory: &Memory, available: Option<u64>) -> Option<Diagnostic> {
     let limit = available.unwrap_or(LIMIT_UNKNOWN);
     if memory.total() <= limit {
-        return Ok(());
+        return None;
     }
     let limit = format!("{:.1} GiB", limit as f64 / GIB as f64);
     let why = match available {
@@ -41,14 +40,16 @@ fn judge(memory: &Memory, available: Option<u64>) -> Result<(), Diagnostic> {
         "this scenario needs about {:.1} GiB",
         memory.total() as f64 / GIB as f64
     );
-    Err(Diagnostic::error("too-large", message)
-        .with_note(format!("about {memory}"))
-        .with_note(why)
-        .with_help(
-            "keep the layout and scale `hidden_size`, `ffn_hidden_size`, `seq_length` and \
+    Some(
+        Diagnostic::error("too-large", message)
+            .with_note(format!("about {memory}"))
+            .with_note(why)
+            .with_help(
+                "keep the layout and scale `hidden_size`, `ffn_hidden_size`, `seq_length` and \
              `num_layers` down: which orders are possible follows from the layout",
-        )
-        .with_help("fewer `checkpoint.restarts` keep fewer copies of the ranks' memory"))
+            )
+            .with_help("fewer `checkpoint.restarts` keep fewer copies of the ranks' memory"),
+    )
 }
 
 /// `MemAvailable` of `/proc/meminfo` in bytes: an estimate of what can be had without swapping
@@ -88,15 +89,15 @@ mod tests {
             states: GIB,
             host: 0,
         };
-        assert!(judge(&memory, Some(6 * GIB)).is_ok());
-        let refused = judge(&memory, Some(6 * GIB - 1)).unwrap_err();
+        assert!(too_large(&memory, Some(6 * GIB)).is_none());
+        let refused = too_large(&memory, Some(6 * GIB - 1)).unwrap();
         assert!(refused.message.contains("6.0 GiB"), "{}", refused.message);
         assert_eq!((refused.notes.len(), refused.help.len()), (2, 2));
-        assert!(judge(&memory, None).is_ok());
+        assert!(too_large(&memory, None).is_none());
         let large = Memory {
             arenas: LIMIT_UNKNOWN,
             ..memory
         };
-        assert!(judge(&large, None).is_err());
+        assert!(too_large(&large, None).is_some());
     }
 }

@@ -88,7 +88,7 @@ fn search(token: &Token, overrides: &Overrides) -> Result<Scenario, Vec<Diagnost
 
 fn reproduce(args: &ReplayArgs, token: &Token, scenario: Scenario, output: &mut Output) -> Exit {
     let name = args.token.clone();
-    if let Err(finding) = memory::admit(&scenario) {
+    if let Some(finding) = memory::refusal(&scenario) {
         return output.refuse(name, vec![finding], Exit::Usage);
     }
     let bars = Bars::new(args.run.quiet);
