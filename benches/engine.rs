@@ -177,6 +177,7 @@ fn fold_node(engine: &mut CpuEngine, n: u32, apart: bool) -> FoldNode {
         group: None,
         ranks: Arc::new([0]),
         choice: Choice::Pinned,
+        shape: None,
         job: FoldJob::Slots(job),
     }
 }

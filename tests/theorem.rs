@@ -48,6 +48,7 @@ fn sweep() -> Sweep {
         placements: names("placement"),
         groups: names("group"),
         full_size: Arc::new(SameSize),
+        plans: None,
     })
 }
 

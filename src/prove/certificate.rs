@@ -6,18 +6,18 @@ use std::collections::BTreeSet;
 use crate::fault::Component;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
-use crate::prove::check::{CheckOptions, Findings, Verdicts};
+use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS, Verdicts};
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
     Certificate, FirstDivergence, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome,
-    PointCount, Remedy, ScenarioIdentity, VacuityFinding, VacuityReason,
+    PointCount, Remedy, ScenarioIdentity,
 };
 use crate::prove::session::Session;
-use crate::prove::sweep::{SilentPoint, Sweep};
-use crate::prove::{Grade, token, witness};
+use crate::prove::sweep::{Reach, Sweep};
+use crate::prove::{Grade, token, vacuity, witness};
 use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
-use crate::world::{Family, GroupId};
+use crate::world::GroupId;
 
 /// Probability that L5's bound may be wrong.
 const SAMPLING_DELTA: f64 = 0.05;
@@ -62,7 +62,7 @@ pub(super) fn outcome(
         sampling: sampling(&findings.sweep),
         hazards: hazards(&findings),
         oracles: oracles(session, &findings),
-        vacuity: vacuity(&findings.sweep),
+        vacuity: vacuity::findings(&session.scenario, &findings.sweep),
         first_divergence: first_divergence(session, &findings),
         replay: replay_token(session, &findings, grade),
         mutants: findings.mutants,
@@ -123,7 +123,9 @@ fn sampling(sweep: &Sweep) -> Option<String> {
 }
 
 fn hazards(findings: &Findings) -> Vec<Hazard> {
-    let found = findings.reference.hazards.iter();
+    let resumptions = findings.resumptions.iter().flatten();
+    let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
+    let found = findings.reference.hazards.iter().chain(resumed);
     found.map(|hazard| Hazard::from(hazard.clone())).collect()
 }
 
@@ -160,7 +162,9 @@ fn oracle_result(
 }
 
 fn r2r_result(findings: &Findings) -> OracleResult {
-    let sensitive: u64 = findings.sweep.sensitive.values().sum();
+    // What parts only with the allocation is not run to run: the verdict across says it.
+    let of = |reach: Reach| findings.sweep.sensitive.get(&reach).copied().unwrap_or(0);
+    let (sensitive, across) = (of(Reach::Within), of(Reach::Across));
     let comparisons = findings.sweep.points();
     let (verdict, detail) = match (&findings.second, sensitive) {
         (Some(Some(difference)), _) => {
@@ -170,6 +174,10 @@ fn r2r_result(findings: &Findings) -> OracleResult {
                 difference.a.rank
             );
             (OracleVerdict::Different, Some(detail))
+        }
+        (_, 0) if across > 0 => {
+            let detail = format!("within one allocation; {across} points part across allocations");
+            (OracleVerdict::Equal, Some(detail))
         }
         (_, 0) => (OracleVerdict::Equal, None),
         (_, count) => {
@@ -258,11 +266,22 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
             found.sensitive
         ));
     }
+    if let Some(drift) = found.drifts.first() {
+        parts.push(format!(
+            "copies of `{}` differ in the resumed run",
+            drift.name
+        ));
+    }
+    if let Some(hazard) = found.hazards.first() {
+        parts.push(hazard.to_string());
+    }
     parts.join("; ")
 }
 
 fn xr_result(findings: &Findings) -> OracleResult {
-    let drift = findings.reference.drifts.first();
+    let resumptions = findings.resumptions.iter().flatten();
+    let resumed = resumptions.flat_map(|(_, resumption)| &resumption.drifts);
+    let drift = findings.reference.drifts.iter().chain(resumed).next();
     let verdict = if drift.is_some() {
         OracleVerdict::Different
     } else {
@@ -284,57 +303,6 @@ fn xr_result(findings: &Findings) -> OracleResult {
         findings.reference.replicas_compared,
         detail,
     )
-}
-
-fn vacuity(sweep: &Sweep) -> Vec<VacuityFinding> {
-    // A family that parts at one point is not silent: its quiet points need no retest.
-    let parts = |of: Family| {
-        sweep
-            .tallies
-            .keys()
-            .any(|key| key.family == of && key.rung.is_none())
-    };
-    let silent = sweep
-        .silent
-        .iter()
-        .filter(|((family, _), _)| !parts(*family));
-    let found = silent.map(|((family, _), point)| {
-        let reason = match point.here <= 2 {
-            true => VacuityReason::TooFewAddends,
-            false => VacuityReason::SilentHere,
-        };
-        VacuityFinding {
-            family: *family,
-            reason,
-            site: Some(point.site.clone()),
-            points: point.points,
-            addends_here: point.here,
-            addends_at_full_size: u64::from(point.full),
-            change: change(*family, point),
-        }
-    });
-    found.collect()
-}
-
-/// What would let the family differ here.
-fn change(family: Family, point: &SilentPoint) -> String {
-    let enlarge = |key: &str| match point.here <= 2 {
-        true => format!("{key} >= 3 (4 or 8 say more)"),
-        false => format!("more addends ({key}), or `bf16 = false`, or --accept input"),
-    };
-    match family {
-        Family::TensorParallel | Family::VocabCrossEntropy | Family::NormWeightTp => {
-            enlarge("tensor_model_parallel_size")
-        }
-        Family::DpGradients | Family::LossMean => {
-            enlarge("data_parallel_size (world_size over tensor and pipeline parallel size)")
-        }
-        Family::NormGlobal => enlarge("world_size"),
-        Family::WgradSplitK => enlarge("determinism.wgrad_splits"),
-        Family::MicrobatchAccumulation => enlarge("global_batch_size, for microbatches"),
-        Family::EmbeddingGrad | Family::NormWeightGrad | Family::LossLocal => enlarge("seq_length"),
-        Family::NormLocal => enlarge("hidden_size"),
-    }
 }
 
 fn first_divergence(session: &Session, findings: &Findings) -> Option<FirstDivergence> {
@@ -399,13 +367,11 @@ fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<
         return Some(token::of_finding(session, finding).encode());
     }
     let resumptions = findings.resumptions.as_deref().unwrap_or_default();
-    let broken = resumptions.iter().position(|(_, found)| !found.is_equal());
-    match broken {
-        Some(place) if grade == Grade::Divergent => {
-            Some(token::of_restart(session, place as u32, resumptions[place].1.cut).encode())
-        }
-        _ => None,
-    }
+    let broken = resumptions.iter().find(|(_, found)| !found.is_equal());
+    let (list, found) = broken.filter(|_| grade == Grade::Divergent)?;
+    let lists = &session.scenario.checkpoint.restarts;
+    let place = lists.iter().position(|known| known == list)?;
+    Some(token::of_restart(session, place as u32, found.cut).encode())
 }
 
 fn certificate(session: &Session, options: CheckOptions) -> Certificate {
@@ -448,6 +414,28 @@ fn not_covered(session: &Session) -> Vec<String> {
             .to_string(),
         "hardware corruption, and whether the training is correct".to_string(),
     ];
+    let variables = &session.scenario.recipe.env;
+    let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
+    if !set("NCCL_ALGO") {
+        list.push(
+            "the algorithms NCCL would choose by size and topology: NCCL_ALGO is not set, and Ring \
+             is assumed, as Megatron's deterministic mode sets it"
+                .to_string(),
+        );
+    }
+    if !set("NCCL_PROTO") {
+        list.push(
+            "the protocol NCCL would choose: NCCL_PROTO is not set, Simple is assumed".into(),
+        );
+    }
+    list.push(format!(
+        "hazards after the first {HAZARD_STEPS} steps, and anything after step {}",
+        session.scenario.steps
+    ));
+    list.push(
+        "plans at buffer sizes other than the scenario's and 256 MiB, the two that are compared"
+            .to_string(),
+    );
     if !session.environment.not_modelled.is_empty() {
         let names = session.environment.not_modelled.join(", ");
         list.push(format!("what these variables change: {names}"));

@@ -14,7 +14,7 @@ use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Grade, Progress, memory};
+use crate::prove::{Grade, Progress, memory, vacuity};
 use crate::scenario::{Free, OracleKind, Scenario};
 use crate::world::{RunOptions, RunRecord};
 
@@ -38,7 +38,7 @@ impl Default for CheckOptions {
 pub struct Findings {
     pub reference: RunRecord,
     pub sweep: Sweep,
-    /// `None` when R2R was not asked for.
+    /// The first node of the second run that differs; the outer `None` is a replay, which has none.
     pub second: Option<Option<NodeDifference>>,
     /// One entry a restart; `None` when RES was not asked for.
     pub resumptions: Option<Vec<(Vec<u32>, Resumption)>>,
@@ -63,14 +63,9 @@ pub fn check(
     let reference = reference_run(&mut session, &mut sweep)?;
     progress.end();
 
-    let second = if session.scenario.oracles.contains(&OracleKind::R2R) {
-        progress.begin("second run", steps);
-        let second = r2r::second_run(&mut session, options.workers, &reference)?;
-        progress.end();
-        Some(second)
-    } else {
-        None
-    };
+    progress.begin("second run", steps);
+    let second = Some(r2r::second_run(&mut session, options.workers, &reference)?);
+    progress.end();
 
     let resumptions = if session.scenario.oracles.contains(&OracleKind::RES) {
         progress.begin(
@@ -97,7 +92,7 @@ pub fn check(
     let mutants = mutation::score(&mut session, &nursery, || progress.advance(1))?;
     progress.end();
 
-    let effect = effect::measure(&mut session, &sweep, &reference)?;
+    let effect = effect::measure(&mut session, &sweep)?;
     let mut findings = Findings {
         reference,
         sweep,
@@ -123,6 +118,7 @@ pub fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunReco
         checkpoint_after: cuts.iter().copied().chain([1, last]).collect(),
         cuts,
         hazard_steps_max: HAZARD_STEPS,
+        measure_writes: true,
         ..RunOptions::default()
     };
     let steps = session.steps();
@@ -229,13 +225,24 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     {
         grade = grade.max(Grade::Divergent);
     }
-    if session.scenario.oracles.contains(&OracleKind::XR) && !findings.reference.drifts.is_empty() {
+    let resumed = || {
+        findings
+            .resumptions
+            .iter()
+            .flatten()
+            .map(|(_, resumption)| resumption)
+    };
+    let drifts = findings.reference.drifts.len() + resumed().map(|r| r.drifts.len()).sum::<usize>();
+    if session.scenario.oracles.contains(&OracleKind::XR) && drifts > 0 {
         grade = grade.max(Grade::Divergent);
     }
-    if findings.reference.hazards_beyond > 0 || !findings.reference.hazards.is_empty() {
+    let resumed_hazards = resumed().any(|resumption| !resumption.hazards.is_empty());
+    let hazards = &findings.reference.hazards;
+    if findings.reference.hazards_beyond > 0 || !hazards.is_empty() || resumed_hazards {
         grade = grade.max(Grade::Hazard);
     }
-    if findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
+    let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);
+    if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
         grade = grade.max(Grade::Vacuous);
     }
     if matches!(findings.second, Some(Some(_))) {
@@ -252,7 +259,8 @@ fn of_reach(session: &Session, findings: &Findings, reach: Reach) -> Grade {
         Some(Rung::L5) => Grade::Bounded,
         Some(_) => Grade::ProvedOnThisInput,
     };
-    if sweep.silent.keys().any(|(_, of)| *of == reach) {
+    let absent = reach == Reach::Within && vacuity::has_absent(&session.scenario, sweep);
+    if absent || sweep.silent.keys().any(|(_, of)| *of == reach) {
         grade = grade.max(match session.scenario.accept_input {
             true => Grade::ProvedOnThisInput,
             false => Grade::Vacuous,

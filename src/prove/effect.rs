@@ -36,11 +36,7 @@ impl Effect {
 }
 
 /// Runs the first deviation of each reach to the end; `None` where nothing is sensitive.
-pub fn measure(
-    session: &mut Session,
-    sweep: &Sweep,
-    reference: &RunRecord,
-) -> Result<Option<Effect>, CheckError> {
+pub fn measure(session: &mut Session, sweep: &Sweep) -> Result<Option<Effect>, CheckError> {
     let mut effect = Effect::default();
     if sweep.first.is_empty() {
         return Ok(None);
@@ -60,7 +56,7 @@ pub fn measure(
             .reached
             .insert(*reach, metrics_differ || state_differs);
         effect.visible.insert(*reach, visible(&deviated, &whole));
-        if let Some(alone) = alone(session, finding, reference)? {
+        if let Some(alone) = alone(session, finding, &whole, last)? {
             effect.alone.insert(*reach, alone);
         }
     }
@@ -85,26 +81,23 @@ fn whole_run(
 fn alone(
     session: &mut Session,
     finding: &Finding,
-    reference: &RunRecord,
+    whole: &RunRecord,
+    last: u32,
 ) -> Result<Option<Alone>, CheckError> {
     let Variable::Placement { value } = finding.variable else {
         return Ok(None);
     };
-    let options = RunOptions {
-        schedule: Schedule {
-            placement_at: [(finding.node, value)].into(),
-            ..Schedule::default()
-        },
-        ..RunOptions::default()
+    let schedule = Schedule {
+        placement_at: [(finding.node, value)].into(),
+        ..Schedule::default()
     };
-    let steps = session.steps();
-    let deviated = session.plain_run(&options, steps)?;
+    let deviated = whole_run(session, last, schedule)?;
     let step = finding.node.step;
     let parts = finding.ranks.iter().any(|rank| {
         let root = (step, *rank);
-        deviated.roots.get(&root) != reference.roots.get(&root)
+        deviated.roots.get(&root) != whole.roots.get(&root)
     });
-    let visible = visible(&deviated, reference);
+    let visible = visible(&deviated, whole);
     Ok(Some(Alone { parts, visible }))
 }
 

@@ -15,6 +15,7 @@ pub mod session;
 pub mod shrink;
 pub mod sweep;
 pub mod token;
+pub mod vacuity;
 pub mod witness;
 
 pub use crate::scenario::Grade;

@@ -12,8 +12,10 @@ use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
 use crate::world::fold::FoldFault;
-use crate::world::{GroupId, Hazard};
-use crate::world::{Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved, WorldError};
+use crate::world::{
+    Family, GroupId, Hazard, Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved,
+    WorldError,
+};
 
 /// Steps that mutants run.
 const STEPS: u32 = 2;
@@ -59,25 +61,50 @@ pub fn score(
     };
     let reference = session.plain_run(&recorded, steps)?;
     for kind in MutantKind::all() {
-        let fate = plant(session, nursery, &reference, kind)?;
-        match fate {
-            Fate::Caught => score.caught += 1,
-            Fate::Missed { site, reason } => {
-                score.missed.push(PlantedMutant {
-                    kind: kind.name(),
-                    site,
-                    reason,
-                });
+        if kind == MutantKind::OtherOrder {
+            // Blindness to one family's order is what a wrong proof is made of: each gets its own.
+            for family in families(nursery.catalogue) {
+                let sites = sites(nursery.catalogue, kind, Some(family));
+                let fate = fold_fault(session, &sites, &reference, kind)?;
+                score.take(format!("{} ({})", kind.name(), name_of(family)), fate);
             }
-            Fate::NotPlanted => {
-                score.not_planted.push(kind.name());
-                continue;
-            }
+        } else {
+            let fate = plant(session, nursery, &reference, kind)?;
+            score.take(kind.name(), fate);
         }
-        score.total += 1;
         tell();
     }
     Ok(score)
+}
+
+impl MutantScore {
+    fn take(&mut self, kind: String, fate: Fate) {
+        match fate {
+            Fate::Caught => self.caught += 1,
+            Fate::Missed { site, reason } => {
+                let planted = PlantedMutant { kind, site, reason };
+                self.missed.push(planted);
+            }
+            Fate::NotPlanted => {
+                self.not_planted.push(kind);
+                return;
+            }
+        }
+        self.total += 1;
+    }
+}
+
+/// Families with a fold that a fault can be planted in.
+fn families(catalogue: &Catalogue) -> BTreeSet<Family> {
+    let sites = catalogue.sites.values();
+    let large = sites.filter(|site| site.addends >= 3 && site.is_slots);
+    large.map(|site| site.family).collect()
+}
+
+fn name_of(family: Family) -> String {
+    let name = serde_json::to_value(family).ok();
+    name.and_then(|name| name.as_str().map(str::to_string))
+        .unwrap_or_default()
 }
 
 fn steps(session: &Session) -> Range<u32> {
@@ -99,18 +126,21 @@ fn plant(
         | MutantKind::OffByOne
         | MutantKind::MismatchedCollective
         | MutantKind::MissingCollective => command_fault(session, nursery, reference, kind),
-        _ => fold_fault(session, nursery, reference, kind),
+        _ => {
+            let sites = sites(nursery.catalogue, kind, None);
+            fold_fault(session, &sites, reference, kind)
+        }
     }
 }
 
 /// A fault inside one fold: the first node that differs must be that fold.
 fn fold_fault(
     session: &mut Session,
-    nursery: &Nursery<'_>,
+    sites: &[&FoldSite],
     reference: &RunRecord,
     kind: MutantKind,
 ) -> Result<Fate, CheckError> {
-    for site in sites(nursery.catalogue, kind) {
+    for site in sites {
         let Some(fault) = fault_at(site, kind) else {
             continue;
         };
@@ -139,8 +169,9 @@ fn fold_fault(
     Ok(Fate::NotPlanted)
 }
 
-/// Folds with at least three addends, the largest of each family first, families in turn.
-fn sites(catalogue: &Catalogue, kind: MutantKind) -> Vec<&FoldSite> {
+/// Folds of at least three addends, of one family or of any: those over ranks first, large ones
+/// before small ones.
+fn sites(catalogue: &Catalogue, kind: MutantKind, family: Option<Family>) -> Vec<&FoldSite> {
     let of_ranks = |site: &&FoldSite| matches!(site.node.owner, Owner::Group(_));
     let collective_only = matches!(
         kind,
@@ -150,6 +181,7 @@ fn sites(catalogue: &Catalogue, kind: MutantKind) -> Vec<&FoldSite> {
         .sites
         .values()
         .filter(|site| site.addends >= 3 && site.is_slots)
+        .filter(|site| family.is_none_or(|family| site.family == family))
         .filter(|site| !collective_only || of_ranks(site))
         .collect();
     sites.sort_by_key(|site| (!of_ranks(site), std::cmp::Reverse(site.elements), site.node));
@@ -177,7 +209,7 @@ fn fault_at(site: &FoldSite, kind: MutantKind) -> Option<FoldFault> {
 /// An ordered fold that lands in arrival order: the sweep must name it.
 fn race(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, CheckError> {
     let local = |site: &&FoldSite| matches!(site.node.owner, Owner::Rank(_));
-    for site in sites(nursery.catalogue, MutantKind::Race)
+    for site in sites(nursery.catalogue, MutantKind::Race, None)
         .into_iter()
         .filter(local)
         .chain(
@@ -263,15 +295,19 @@ fn lost_component(
     let mut sweep = Sweep::new(session.sweep_options());
     let resumed = res::resume(session, &restart, &mut sweep)?;
     let found = res::compare(1, nursery.straight, &resumed, 0);
-    let named: Vec<&str> = found.components.iter().map(|named| named.name()).collect();
-    Ok(match found.components.contains(&component) {
-        true => Fate::Caught,
-        false => Fate::Missed {
-            site: "the checkpoint after step 1".to_string(),
-            reason: match named.is_empty() {
-                true => "no component was named".to_string(),
-                false => format!("{} was named", named.join(", ")),
-            },
+    if found.components.contains(&component) {
+        return Ok(Fate::Caught);
+    }
+    if found.first_step.is_none() {
+        // The component is what a fresh start has: every node of the resumed run agrees.
+        return Ok(Fate::NotPlanted);
+    }
+    let named: Vec<String> = found.components.iter().map(ToString::to_string).collect();
+    Ok(Fate::Missed {
+        site: "the checkpoint after step 1".to_string(),
+        reason: match named.is_empty() {
+            true => "no component was named".to_string(),
+            false => format!("{} was named", named.join(", ")),
         },
     })
 }

@@ -196,6 +196,10 @@ pub enum VacuityReason {
     TooFewAddends,
     /// Amplified inputs part the bits: order-dependent, silent here.
     SilentHere,
+    /// No such sum here, or one of a single addend; three addends or more at full size.
+    Absent,
+    /// The allocations' plans agree at these buffer sizes, and part at larger ones.
+    BufferSize,
 }
 
 /// The first node where bits part.

@@ -1,6 +1,5 @@
 //! Reproduces what a token names: the same node, the same deviation, the same bits.
 
-use crate::numerics::ladder::Rung;
 use crate::prove::certificate;
 use crate::prove::check::{CheckOptions, Findings, Verdicts, restarts_of};
 use crate::prove::effect;
@@ -36,6 +35,10 @@ pub fn replay(
     Ok(outcome)
 }
 
+/// A token of this scenario and build always reproduces: one that does not was never printed.
+const NOT_A_DIFFERENCE: &str =
+    "what the token names does not part here: it was not printed by a check of this scenario";
+
 fn replay_fold(
     session: &mut Session,
     token: &Token,
@@ -54,34 +57,24 @@ fn replay_fold(
         let message = format!("this scenario has no {}: the token is damaged", token.node);
         return Err(CheckError::Input(message));
     }
-    let found = sweep.first.values().next();
-    let reproduced = found.is_some_and(|finding| {
-        let value = match &finding.variable {
-            Variable::Placement { value } => *value,
-            Variable::Arrival { swap, .. } => swap.unwrap_or(AS_FOUND),
-        };
-        witness::variable_place(session, finding) == token.variable
-            && value == token.value
-            && finding.element == token.element
-    });
-    if found.is_some() && !reproduced {
-        let message = "the node parts, but in another variable, value or element than the token's: \
-                       it was made with other options (--seed, --steps, --set)";
-        return Err(CheckError::Input(message.to_string()));
-    }
-    let effect = effect::measure(session, &sweep, &reference)?;
-    let reach = found.map(|finding| match finding.variable {
-        Variable::Placement { .. } => Reach::Across,
-        Variable::Arrival { .. } => Reach::Within,
-    });
-    let graded = |of: Reach| match (reach == Some(of), &effect) {
-        (true, Some(effect)) if !effect.reaches(of) => Grade::Masked,
-        (true, _) => Grade::Divergent,
-        (false, _) => not_parting(&sweep),
+    let reach = reproduced(session, &sweep, token)?;
+    let effect = effect::measure(session, &sweep)?;
+    let reaches = effect.as_ref().is_none_or(|effect| effect.reaches(reach));
+    let grade = if reaches {
+        Grade::Divergent
+    } else {
+        Grade::Masked
     };
-    let verdicts = Verdicts {
-        within: graded(Reach::Within),
-        across: (reach == Some(Reach::Across)).then(|| graded(Reach::Across)),
+    let verdicts = match reach {
+        Reach::Within => Verdicts {
+            within: grade,
+            across: None,
+        },
+        // Nothing was looked at that varies within one allocation.
+        Reach::Across => Verdicts {
+            within: Grade::Proved,
+            across: Some(grade),
+        },
     };
     let findings = Findings {
         reference,
@@ -100,13 +93,24 @@ fn replay_fold(
     ))
 }
 
-/// What may be said of a node that does not part: only what was looked at.
-fn not_parting(sweep: &Sweep) -> Grade {
-    match sweep.worst_rung(Reach::Across) {
-        Some(Rung::Plan | Rung::L0) | None => Grade::Proved,
-        Some(Rung::L5) => Grade::Bounded,
-        Some(_) => Grade::ProvedOnThisInput,
+/// The reach of the sweep's finding, if it is the one that the token names.
+fn reproduced(session: &Session, sweep: &Sweep, token: &Token) -> Result<Reach, CheckError> {
+    let Some(finding) = sweep.first.values().next() else {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    };
+    let (reach, value) = match &finding.variable {
+        Variable::Placement { value } => (Reach::Across, *value),
+        Variable::Arrival { swap, .. } => (Reach::Within, swap.unwrap_or(AS_FOUND)),
+    };
+    let named = witness::variable_place(session, finding) == token.variable
+        && value == token.value
+        && finding.element == token.element;
+    if !named {
+        let message = "the node parts, but in another variable, value or element than the token's: \
+                       it was made with other options (--seed, --steps, --set)";
+        return Err(CheckError::Input(message.to_string()));
     }
+    Ok(reach)
 }
 
 fn check_node(session: &Session, node: NodeId) -> Result<(), CheckError> {
@@ -127,17 +131,19 @@ fn replay_restart(
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
     let lists = &session.scenario.checkpoint.restarts;
-    let Some(list) = lists.get(token.value as usize).cloned() else {
-        let message = format!("this scenario has no restart list {}", token.value);
-        return Err(CheckError::Input(message));
+    let list = lists
+        .get(token.value as usize)
+        .filter(|list| list.contains(&token.node.step));
+    let Some(list) = list.cloned() else {
+        let message = "this scenario has no such restart: the token is damaged";
+        return Err(CheckError::Input(message.to_string()));
     };
     let mut sweep = Sweep::new(session.sweep_options());
     let reference = crate::prove::check::reference_run(session, &mut sweep)?;
     let found = restarts_of(session, &reference, &[list], progress)?;
-    let within = match found.iter().all(|(_, resumption)| resumption.is_equal()) {
-        true => Grade::Proved,
-        false => Grade::Divergent,
-    };
+    if found.iter().all(|(_, resumption)| resumption.is_equal()) {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    }
     let findings = Findings {
         reference,
         sweep,
@@ -147,7 +153,7 @@ fn replay_restart(
         effect: None,
     };
     let verdicts = Verdicts {
-        within,
+        within: Grade::Divergent,
         across: None,
     };
     Ok(certificate::outcome(

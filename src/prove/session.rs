@@ -73,6 +73,9 @@ impl Session {
         let environment =
             Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
         let allocations = allocations(&scenario);
+        if scenario.free.contains(&Free::Placement) {
+            refuse_equal(&allocations)?;
+        }
         let kinds = options.layout.communicator_kinds();
         let communicators: Arc<[Communicator]> = options.layout.communicators().into();
         let varying = match scenario.free.contains(&Free::Placement) {
@@ -191,6 +194,7 @@ impl Session {
                     .unwrap_or(FullSize::of(&self.scenario.recipe)),
                 kinds: self.kinds.clone(),
             }),
+            plans: Some(self.world.plans.clone()),
         }
     }
 }
@@ -211,6 +215,30 @@ fn allocations(scenario: &Scenario) -> Vec<Allocation> {
         .collect()
 }
 
+/// Allocations that place every rank alike have one plan for everything: nothing would vary.
+fn refuse_equal(allocations: &[Allocation]) -> Result<(), CheckError> {
+    let same = |a: &Allocation, b: &Allocation| {
+        let world = a.placement.world();
+        let node = |of: &Allocation, rank: u32| of.node_and_gpu(rank);
+        // Nodes are numbered by the least rank on them, as NCCL does: host names do not matter.
+        let joined = |of: &Allocation, rank: u32| {
+            (0..=rank).find(|other| node(of, *other).0 == node(of, rank).0)
+        };
+        let alike =
+            |rank: u32| joined(a, rank) == joined(b, rank) && node(a, rank).1 == node(b, rank).1;
+        a.topology.graph == b.topology.graph && (0..world).all(alike)
+    };
+    for (place, a) in allocations.iter().enumerate() {
+        if let Some(b) = allocations[..place].iter().find(|b| same(a, b)) {
+            return Err(CheckError::Input(format!(
+                "allocations `{}` and `{}` place every rank alike: nothing varies between them",
+                b.name, a.name
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Addends of each family at full size.
 struct FullSizeCounts {
     here: FullSize,
@@ -226,7 +254,9 @@ impl FullSizeAddends for FullSizeCounts {
         match group.map(|group| self.kinds[group.0 as usize]) {
             Some(CommunicatorKind::TensorParallel) => return tp,
             Some(CommunicatorKind::DataParallel) => return full.data_parallel_size,
-            Some(CommunicatorKind::ModelParallel) => return tp * full.pipeline_model_parallel_size,
+            Some(CommunicatorKind::ModelParallel) => {
+                return tp.saturating_mul(full.pipeline_model_parallel_size);
+            }
             Some(CommunicatorKind::World) => {
                 return u32::try_from(full.world_size()).unwrap_or(u32::MAX);
             }

@@ -14,7 +14,7 @@ use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::Sweep;
 use crate::train::Checkpoint;
 use crate::world::memory::LiveIn;
-use crate::world::{NodeRecord, Observer, RunOptions, RunRecord, State, Unobserved};
+use crate::world::{Drift, Hazard, NodeRecord, Observer, RunOptions, RunRecord, State, Unobserved};
 
 /// What a resumed run lacked or did otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +38,10 @@ pub struct Resumption {
     pub unread: BTreeSet<Component>,
     /// Folds of the resumed run that are sensitive.
     pub sensitive: u64,
+    /// Copies that disagree at the load, or in a step after it.
+    pub drifts: Vec<Drift>,
+    /// Hazards of the load and of the first steps after it.
+    pub hazards: Vec<Hazard>,
 }
 
 impl Resumption {
@@ -46,6 +50,8 @@ impl Resumption {
             && self.uncovered.is_empty()
             && self.first_step.is_none()
             && self.sensitive == 0
+            && self.drifts.is_empty()
+            && self.hazards.is_empty()
     }
 }
 
@@ -71,6 +77,7 @@ pub fn resume(
 ) -> Result<RunRecord, CheckError> {
     let options = RunOptions {
         keep_setup: true,
+        hazard_steps_max: 1,
         checkpoint_after: restart.keep.then_some(restart.until).into_iter().collect(),
         ..RunOptions::default()
     };
@@ -139,11 +146,13 @@ pub fn compare(cut: u32, straight: &RunRecord, resumed: &RunRecord, sensitive: u
     let mut found = Resumption {
         cut,
         sensitive,
+        drifts: resumed.drifts.clone(),
+        hazards: resumed.hazards.clone(),
         ..Resumption::default()
     };
-    if let Some(live_in) = straight.live_in.get(&cut) {
-        compare_live_in(live_in, resumed, &mut found);
-    }
+    let live_in = straight.live_in.get(&cut);
+    let live_in = live_in.expect("the straight run followed every cut");
+    compare_live_in(live_in, resumed, &mut found);
     for ((step, rank), root) in &resumed.roots {
         found.steps_compared += 1;
         let differs = straight.roots.get(&(*step, *rank)) != Some(root);

@@ -103,7 +103,11 @@ fn climb(
     lab: &mut FoldLab<'_>,
 ) -> Result<Outcome, EngineError> {
     let elements = Elements::read(node, lab)?;
-    let mut worst = Rung::L0;
+    // Which rows meet is this input's: no rung above the ones that say so.
+    let mut worst = match &node.job {
+        FoldJob::Slots(_) => Rung::L0,
+        FoldJob::Segments(_) => Rung::L1,
+    };
     for element in 0..elements.count {
         let addends = elements.multiplied(element);
         let sum = elements.sum(element, &addends);

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use crate::engine::EngineError;
 use crate::numerics::ladder::Rung;
 use crate::world::fold::{FoldLab, FoldNode};
-use crate::world::{Choice, Family, GroupId, NodeId, Observer};
+use crate::world::{Choice, CollectiveShape, Family, GroupId, NodeId, Observer, PlanSource};
 
 pub use catalogue::{Catalogue, FoldSite};
 pub(crate) use elements::{multiplied, sum_of};
 pub use order::adjacent_swaps;
-pub use point::{Reach, SilentPoint, Tally, TallyKey};
+pub use point::{Reach, Silence, SilentPoint, Tally, TallyKey};
 pub use witness::{Finding, FoundAddend, Side, Variable};
 
 use point::structurally_ordered;
@@ -49,6 +49,8 @@ pub struct SweepOptions {
     /// Names of communicators.
     pub groups: Arc<[String]>,
     pub full_size: Arc<dyn FullSizeAddends>,
+    /// Asked what the plans of larger buffers would be; `None` asks nobody.
+    pub plans: Option<Arc<dyn PlanSource>>,
 }
 
 /// Points proved only on this input, in the order in which they ran.
@@ -82,6 +84,7 @@ pub struct Sweep {
     /// Folds of the first steps, for planting faults.
     pub catalogue: Catalogue,
     amplified: BTreeMap<amplify::Key, bool>,
+    enlarged: BTreeMap<CollectiveShape, bool>,
     /// Stop looking after the fold: a replay needs only one.
     only: Option<NodeId>,
 }
@@ -106,6 +109,7 @@ impl Sweep {
             silent: BTreeMap::new(),
             catalogue: Catalogue::default(),
             amplified: BTreeMap::new(),
+            enlarged: BTreeMap::new(),
             only: None,
         }
     }
@@ -206,6 +210,9 @@ impl Sweep {
                 });
             }
         }
+        if rung == Rung::Plan && self.differs_enlarged(node) {
+            self.silent(node, rung, Silence::BufferSize);
+        }
         let too_small = rung == Rung::L0 && here <= 2 && full >= 3;
         if !(too_small || on_this_input) {
             return Ok(());
@@ -217,21 +224,54 @@ impl Sweep {
         };
         self.amplified.insert(key, differs);
         if differs {
-            let reach = Reach::of(&node.choice);
-            let point = SilentPoint {
-                site: node.site.to_string(),
-                rung,
-                here,
-                full,
-                points: 0,
-            };
-            self.silent
-                .entry((node.family, reach))
-                .or_insert(point)
-                .points += 1;
+            self.silent(node, rung, Silence::Addends);
         }
         Ok(())
     }
+
+    fn silent(&mut self, node: &FoldNode, rung: Rung, why: Silence) {
+        let here = node.addend_count();
+        let full_size = &self.options.full_size;
+        let point = SilentPoint {
+            site: node.site.to_string(),
+            rung,
+            why,
+            here,
+            full: full_size.addends(node.family, node.group, here),
+            points: 0,
+        };
+        let key = (node.family, Reach::of(&node.choice));
+        self.silent.entry(key).or_insert(point).points += 1;
+    }
+
+    /// Whether allocations that agree on this buffer would part on one of a real job's size: a
+    /// small buffer takes few channels, and may miss the ones that differ.
+    fn differs_enlarged(&mut self, node: &FoldNode) -> bool {
+        let (Choice::Placement(_), Some(shape)) = (&node.choice, node.shape) else {
+            return false;
+        };
+        let Some(plans) = self.options.plans.clone().filter(|_| grows(node.family)) else {
+            return false;
+        };
+        *self.enlarged.entry(shape).or_insert_with(|| {
+            let ranks = u64::from(node.addend_count());
+            let elements = ENLARGED_ELEMENTS.div_ceil(ranks) * ranks;
+            let enlarged = plans.plans(CollectiveShape { elements, ..shape });
+            // Where the larger operation has no plan, nothing is known of it.
+            enlarged.map_or(true, |plans| {
+                plans.iter().any(|plan| !plan.same_bits(&plans[0]))
+            })
+        })
+    }
+}
+
+/// Elements of the largest buffer that is asked about: 256 MiB in fp32, more than any channel
+/// partition needs to reach every channel.
+const ENLARGED_ELEMENTS: u64 = 1 << 26;
+
+/// Families whose buffers are larger in a real job; a scalar stays one.
+fn grows(family: Family) -> bool {
+    !matches!(family, Family::NormGlobal | Family::LossMean)
 }
 
 impl Observer for Sweep {

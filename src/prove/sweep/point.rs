@@ -2,7 +2,7 @@
 
 use crate::numerics::ladder::{Rung, l0_by_shape};
 use crate::plan::{Combine, Init};
-use crate::world::fold::FoldNode;
+use crate::world::fold::{FoldJob, FoldNode};
 use crate::world::{Choice, Family};
 
 use super::contraction;
@@ -58,12 +58,22 @@ impl Tally {
     }
 }
 
+/// Why a point is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// Too few addends, or too tame ones.
+    Addends,
+    /// The allocations' plans agree on this buffer, and not on a larger one.
+    BufferSize,
+}
+
 /// A point that is *order-dependent, silent here*: it holds in the scenario, and differs where the
 /// inputs are amplified or the addends are as many as at full size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SilentPoint {
     pub site: String,
     pub rung: Rung,
+    pub why: Silence,
     pub here: u32,
     pub full: u32,
     pub points: u64,
@@ -84,7 +94,12 @@ pub(super) fn structurally_ordered(node: &FoldNode) -> bool {
     if arithmetic.combine == Combine::Max {
         return true;
     }
-    let values = node.addend_count() + u32::from(arithmetic.init == Init::Accumulator);
+    let addends = match (&node.job, &node.choice) {
+        // How many rows meet in one is a matter of the data: any number of them may.
+        (FoldJob::Segments(job), Choice::Arrival) => job.rows.words / job.width,
+        _ => node.addend_count(),
+    };
+    let values = addends + u32::from(arithmetic.init == Init::Accumulator);
     // A product has been rounded to the type of the partial sums.
     let addend = match arithmetic.pre_multiply_bits {
         Some(_) => arithmetic.partial,

@@ -247,6 +247,8 @@ fn vacuity(page: &mut Page, findings: &[VacuityFinding]) {
         let reason = match finding.reason {
             VacuityReason::TooFewAddends => "too few addends to differ",
             VacuityReason::SilentHere => "order-dependent, silent here",
+            VacuityReason::Absent => "no such sum here",
+            VacuityReason::BufferSize => "plans agree at this buffer size, not at larger ones",
         };
         let points = counted(finding.points, "point");
         page.line(format!("  {}: {reason} ({points})", slug(finding.family)));

@@ -190,7 +190,8 @@ impl Coordinator<'_> {
                     ranks: (copies[0].0, *rank),
                 });
             }
-            self.record.replicas_compared += 1;
+            // One copy agrees with itself: that is no comparison.
+            self.record.replicas_compared += u64::from(copies.len() > 1);
         }
         Ok(())
     }

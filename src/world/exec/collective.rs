@@ -183,6 +183,7 @@ impl Coordinator<'_> {
             group: Some(group),
             ranks,
             choice,
+            shape: Some(shape),
             job,
         })
     }

@@ -242,6 +242,7 @@ impl Coordinator<'_> {
             group: None,
             ranks: Arc::new([rank]),
             choice,
+            shape: None,
             job,
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::engine::Span;
 use crate::numerics::Dtype;
 use crate::plan::{Arithmetic, Plan};
-use crate::world::order::{Choice, NodeId};
+use crate::world::order::{Choice, CollectiveShape, NodeId};
 use crate::world::rank::{GroupId, Segments};
 use crate::world::site::{Family, Site};
 
@@ -34,6 +34,8 @@ pub struct FoldNode {
     /// Global ranks that hold the addends of a collective in the group's order, or the one rank.
     pub ranks: Arc<[u32]>,
     pub choice: Choice,
+    /// What its plans follow from, for a collective.
+    pub shape: Option<CollectiveShape>,
     pub job: FoldJob,
 }
 

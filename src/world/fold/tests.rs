@@ -136,6 +136,7 @@ fn node(job: SlotsJob) -> FoldNode {
         group: None,
         ranks: Arc::new([0]),
         choice: Choice::Pinned,
+        shape: None,
         job: FoldJob::Slots(job),
     }
 }

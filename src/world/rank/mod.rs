@@ -4,6 +4,7 @@
 mod allocator;
 mod communication;
 mod handle;
+mod issue;
 mod link;
 mod names;
 
@@ -364,61 +365,6 @@ impl Rank {
     fn handle(&self, ticket: u32) -> Handle {
         let era = self.era;
         Handle { ticket, era }
-    }
-
-    /// `stream` goes on only after what the current stream holds now.
-    fn behind_current(&mut self, stream: StreamId, op: &str) {
-        let ticket = self.ticket();
-        self.issue(op, Command::Record { ticket });
-        self.issue_on(stream, op, Command::Wait { ticket });
-    }
-
-    fn issue(&mut self, op: &str, command: Command) {
-        self.issue_on(self.stream, op, command);
-    }
-
-    fn issue_on(&mut self, stream: StreamId, op: &str, command: Command) {
-        let op = self.names.of(op);
-        self.issue_as(stream, op, command);
-    }
-
-    fn issue_as(&mut self, stream: StreamId, op: Name, command: Command) {
-        let site = self.site(op);
-        let ordinal = self.ordinal;
-        self.ordinal += 1;
-        let issued = Issued {
-            site,
-            ordinal,
-            command,
-        };
-        self.issued.push((stream, issued));
-    }
-
-    /// Where the next command stands, as the last one's site where that is the same.
-    fn site(&mut self, op: Name) -> Arc<Site> {
-        let module = match &self.module_name {
-            Some(name) => name.clone(),
-            None => self.names.of(&self.module),
-        };
-        self.module_name = Some(module.clone());
-        let shared = self.site.as_ref().filter(|site| {
-            site.op.is_same(&op)
-                && site.module.is_same(&module)
-                && (site.step, site.microbatch, site.phase)
-                    == (self.step, self.microbatch, self.phase)
-        });
-        if let Some(site) = shared {
-            return site.clone();
-        }
-        let site = Arc::new(Site {
-            step: self.step,
-            microbatch: self.microbatch,
-            phase: self.phase,
-            module,
-            op,
-        });
-        self.site = Some(site.clone());
-        site
     }
 
     fn park(&mut self, park: Park) -> Result<Reply, RankError> {

@@ -1,0 +1,149 @@
+//! What could not have failed: sums that are silent here and order-dependent in the real job, and
+//! sums that the scenario does not have at all.
+
+use crate::prove::outcome::{VacuityFinding, VacuityReason};
+use crate::prove::sweep::{Silence, SilentPoint, Sweep};
+use crate::recipe::LocalOrder;
+use crate::scenario::{FullSize, Scenario};
+use crate::world::Family;
+
+/// Everything that could not have failed, silent points first.
+pub fn findings(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
+    let mut found = silent(sweep);
+    found.extend(absent(scenario, sweep));
+    found
+}
+
+fn silent(sweep: &Sweep) -> Vec<VacuityFinding> {
+    // A family that parts at one point is not silent: its quiet points need no retest.
+    let parts = |of: Family| {
+        let mut sensitive = sweep.tallies.keys().filter(|key| key.rung.is_none());
+        sensitive.any(|key| key.family == of)
+    };
+    let silent = sweep
+        .silent
+        .iter()
+        .filter(|((family, _), _)| !parts(*family));
+    let found = silent.map(|((family, _), point)| VacuityFinding {
+        family: *family,
+        reason: match (point.why, point.here <= 2) {
+            (Silence::BufferSize, _) => VacuityReason::BufferSize,
+            (Silence::Addends, true) => VacuityReason::TooFewAddends,
+            (Silence::Addends, false) => VacuityReason::SilentHere,
+        },
+        site: Some(point.site.clone()),
+        points: point.points,
+        addends_here: point.here,
+        addends_at_full_size: u64::from(point.full),
+        change: change(*family, point),
+    });
+    found.collect()
+}
+
+/// What would let the family differ here.
+fn change(family: Family, point: &SilentPoint) -> String {
+    let key = key(family);
+    match (point.why, point.here <= 2) {
+        (Silence::BufferSize, _) => "larger buffers (hidden_size, ddp_bucket_size)".to_string(),
+        (Silence::Addends, true) => format!("{key} >= 3 (4 or 8 say more)"),
+        (Silence::Addends, false) => {
+            format!("more addends ({key}), or `bf16 = false`, or --accept input")
+        }
+    }
+}
+
+/// The recipe key that decides how many addends the family has.
+fn key(family: Family) -> &'static str {
+    match family {
+        Family::TensorParallel | Family::VocabCrossEntropy | Family::NormWeightTp => {
+            "tensor_model_parallel_size"
+        }
+        Family::DpGradients | Family::LossMean => {
+            "data_parallel_size (world_size over tensor and pipeline parallel size)"
+        }
+        Family::NormGlobal => "world_size",
+        Family::WgradSplitK => "determinism.wgrad_splits",
+        Family::MicrobatchAccumulation => "microbatches (global_batch_size)",
+        Family::EmbeddingGrad | Family::NormWeightGrad | Family::LossLocal => "seq_length",
+        Family::NormLocal => "hidden_size",
+    }
+}
+
+/// Families of one addend here: no such sum is issued, so no point of theirs was ever tested.
+fn absent(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
+    let here = FullSize::of(&scenario.recipe);
+    let full = scenario.full_size.unwrap_or(here);
+    let mut found: Vec<VacuityFinding> = counts(scenario, &here)
+        .into_iter()
+        .zip(counts(scenario, &full))
+        .filter(|((_, here), (_, full))| *here <= 1 && *full >= 3)
+        .map(|((family, here), (_, full))| absent_family(family, here as u32, full))
+        .collect();
+    for (family, order) in switches(scenario) {
+        let widest = sweep.tallies.iter().filter(|(key, _)| key.family == family);
+        let widest = widest
+            .map(|(_, tally)| tally.addends_max)
+            .max()
+            .unwrap_or(0);
+        let known = found.iter().any(|finding| finding.family == family);
+        if order == LocalOrder::Arrival && widest <= 2 && !known {
+            // The switch says that the order is free, and nothing here has one.
+            found.push(absent_family(family, widest, 3));
+        }
+    }
+    found
+}
+
+fn absent_family(family: Family, here: u32, full: u64) -> VacuityFinding {
+    VacuityFinding {
+        family,
+        reason: VacuityReason::Absent,
+        site: None,
+        points: 0,
+        addends_here: here,
+        addends_at_full_size: full,
+        change: format!("{} >= 3 (4 or 8 say more)", key(family)),
+    }
+}
+
+/// Addends of the families whose number is a size of the layout or of the batch.
+fn counts(scenario: &Scenario, size: &FullSize) -> Vec<(Family, u64)> {
+    let tensor = u64::from(size.tensor_model_parallel_size);
+    let data = u64::from(size.data_parallel_size);
+    let mut counts = vec![
+        (Family::TensorParallel, tensor),
+        (Family::VocabCrossEntropy, tensor),
+        (Family::DpGradients, data),
+        (Family::LossMean, data),
+        (
+            Family::MicrobatchAccumulation,
+            u64::from(size.microbatch_count),
+        ),
+        (Family::WgradSplitK, u64::from(size.wgrad_splits)),
+    ];
+    if scenario.recipe.sequence_parallel {
+        counts.push((Family::NormWeightTp, tensor));
+    }
+    if scenario.recipe.clip_grad > 0.0 {
+        counts.push((Family::NormGlobal, size.world_size()));
+    }
+    counts
+}
+
+fn switches(scenario: &Scenario) -> [(Family, LocalOrder); 4] {
+    let determinism = &scenario.recipe.determinism;
+    [
+        (Family::EmbeddingGrad, determinism.embedding_backward),
+        (Family::NormWeightGrad, determinism.norm_weight_grad),
+        (Family::WgradSplitK, determinism.wgrad_split_k),
+        (
+            Family::MicrobatchAccumulation,
+            determinism.microbatch_accumulation,
+        ),
+    ]
+}
+
+/// Whether a sum that the scenario should have, and has not, is among the findings.
+pub fn has_absent(scenario: &Scenario, sweep: &Sweep) -> bool {
+    !absent(scenario, sweep).is_empty()
+}

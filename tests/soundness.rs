@@ -1,0 +1,241 @@
+//! Ways to a wrong or empty *proved* that were found once. None may be found again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bitproof::diagnostic::Source;
+use bitproof::fault::MutantKind;
+use bitproof::prove::outcome::{OracleVerdict, Outcome, VacuityReason};
+use bitproof::prove::session::CheckError;
+use bitproof::prove::{CheckOptions, Silent, Token, check, replay};
+use bitproof::scenario::{Data, Grade, OracleKind, Overrides, Scenario};
+use bitproof::world::Family;
+
+/// A scenario of a few ranks; `head` comes before the recipe, `recipe` into it.
+fn scenario(head: &str, recipe: &str, tail: &str) -> Scenario {
+    let text = format!(
+        "steps = 2\n{head}\n[recipe]\nnum_layers = 2\nhidden_size = 32\nffn_hidden_size = 64\n\
+         num_attention_heads = 4\nseq_length = 32\nmicro_batch_size = 1\ntrain_iters = 2\n\
+         lr = 5e-3\nuse_distributed_optimizer = true\n{recipe}\n\
+         [recipe.env]\nNCCL_ALGO = \"Ring\"\n{tail}\n"
+    );
+    let source = Source::new("scenario.toml", text.as_str());
+    let loaded = Scenario::from_source(&source, Path::new("scenario.toml"), &Overrides::default());
+    let complaint = |diagnostics| panic!("{diagnostics:#?}\n{text}");
+    loaded.unwrap_or_else(complaint).scenario
+}
+
+fn checked(scenario: Scenario) -> Outcome {
+    check(scenario, CheckOptions::default(), &Silent).expect("the check ends")
+}
+
+fn reasons(outcome: &Outcome, family: Family) -> Vec<VacuityReason> {
+    let of = outcome
+        .vacuity
+        .iter()
+        .filter(|finding| finding.family == family);
+    of.map(|finding| finding.reason).collect()
+}
+
+const ONE_RANK: &str = "world_size = 1\nglobal_batch_size = 1\nbf16 = true";
+const FOUR_RANKS: &str = "world_size = 4\nglobal_batch_size = 12\nbf16 = true";
+
+#[test]
+fn one_rank_says_nothing_of_304() {
+    let full = "[full_size]\ntensor_model_parallel_size = 8\ndata_parallel_size = 38\n";
+    let outcome = checked(scenario("", ONE_RANK, full));
+    assert_eq!(outcome.grade(), Grade::Vacuous);
+    for family in [
+        Family::TensorParallel,
+        Family::DpGradients,
+        Family::NormGlobal,
+    ] {
+        assert_eq!(
+            reasons(&outcome, family),
+            [VacuityReason::Absent],
+            "{family:?}"
+        );
+    }
+    // The control: without the larger job there is nothing that it fails to speak of.
+    assert_eq!(checked(scenario("", ONE_RANK, "")).grade(), Grade::Proved);
+}
+
+#[test]
+fn a_free_order_of_one_part_is_not_a_proof_of_that_order() {
+    let splits = "[recipe.determinism]\nwgrad_split_k = \"arrival\"\nwgrad_splits = 1\n";
+    let outcome = checked(scenario("", FOUR_RANKS, splits));
+    assert_eq!(outcome.grade(), Grade::Vacuous);
+    assert_eq!(
+        reasons(&outcome, Family::WgradSplitK),
+        [VacuityReason::Absent]
+    );
+}
+
+#[test]
+fn data_without_repeats_does_not_make_a_scatter_ordered() {
+    let racy = "[recipe.determinism]\nembedding_backward = \"arrival\"\n";
+    let mut scenario = scenario("", FOUR_RANKS, racy);
+    let bytes: Vec<u8> = (0..64).flat_map(|_| 0..=255).collect();
+    scenario.data = Data::File {
+        path: "distinct.bin".into(),
+        bytes: Arc::from(bytes),
+    };
+    let outcome = checked(scenario);
+    assert_eq!(outcome.grade(), Grade::Vacuous);
+    assert!(!reasons(&outcome, Family::EmbeddingGrad).is_empty());
+}
+
+#[test]
+fn nothing_is_proved_across_two_names_of_one_allocation() {
+    let named = |name: &str, hosts: &str| {
+        format!(
+            "[[allocations]]\nname = \"{name}\"\ntext = '''\nname = \"{name}\"\n\
+             hosts = {hosts}\n'''\n"
+        )
+    };
+    let a = named("a", "[[0, 1], [2, 3]]");
+    let b = named("b", "[[2, 3], [0, 1]]");
+    let twice = format!("free = [\"placement\"]\n{a}{b}");
+    let refused = check(
+        scenario(&twice, FOUR_RANKS, ""),
+        CheckOptions::default(),
+        &Silent,
+    );
+    let Err(CheckError::Input(message)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(message.contains("place every rank alike"), "{message}");
+}
+
+/// Two hosts' rings that agree on the first channel only, which is all that a small buffer takes.
+fn second_channel_differs(world: u32) -> String {
+    let ranks = (0..world)
+        .map(|rank| rank.to_string())
+        .collect::<Vec<_>>()
+        .join(", ");
+    let swapped = format!(
+        "0, 2, 1, {}",
+        (3..world)
+            .map(|r| r.to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
+    let allocation = |name: &str, second: &str| {
+        format!(
+            "[[allocations]]\nname = \"{name}\"\ntext = '''\nname = \"{name}\"\n\
+             hosts = [[{ranks}]]\n[nccl]\nring_orders = [[{ranks}], [{second}]]\n\
+             tree_orders = [[{ranks}], [{ranks}]]\n'''\n"
+        )
+    };
+    format!(
+        "free = [\"placement\"]\n{}{}",
+        allocation("a", &ranks),
+        allocation("b", &swapped)
+    )
+}
+
+#[test]
+fn plans_that_part_at_larger_buffers_are_not_proved_by_small_ones() {
+    let recipe = "world_size = 4\nglobal_batch_size = 12\nbf16 = true\nclip_grad = 0.0";
+    let outcome = checked(scenario(&second_channel_differs(4), recipe, ""));
+    assert_ne!(outcome.across, Some(Grade::Proved), "{:?}", outcome.points);
+    if outcome.across == Some(Grade::Vacuous) {
+        let of = reasons(&outcome, Family::DpGradients);
+        assert_eq!(of, [VacuityReason::BufferSize]);
+    }
+}
+
+#[test]
+fn training_without_clipping_is_sound() {
+    let recipe = "world_size = 4\nglobal_batch_size = 12\nbf16 = true\nclip_grad = 0.0";
+    let outcome = checked(scenario("", recipe, ""));
+    assert_eq!(outcome.grade(), Grade::Proved, "{:?}", outcome.hazards);
+    assert!(outcome.hazards.is_empty());
+    assert!(outcome.losses.iter().all(|loss| loss.is_finite()));
+}
+
+#[test]
+fn a_restart_oracle_without_restarts_is_no_pass() {
+    let head = "oracles = [\"R2R\", \"RES\"]";
+    let mut scenario = scenario(head, FOUR_RANKS, "");
+    scenario.checkpoint.restarts.clear();
+    let outcome = checked(scenario);
+    assert_eq!(outcome.grade(), Grade::Vacuous);
+    let res = outcome
+        .oracles
+        .iter()
+        .find(|result| result.oracle == OracleKind::RES);
+    assert_eq!(
+        res.map(|result| result.verdict),
+        Some(OracleVerdict::NotChecked)
+    );
+}
+
+#[test]
+fn a_token_that_names_no_difference_is_refused() {
+    let racy = "[recipe.determinism]\nwgrad_split_k = \"arrival\"\nwgrad_splits = 3\n";
+    let scenario = scenario("", FOUR_RANKS, racy);
+    let outcome = checked(scenario.clone());
+    assert_eq!(outcome.grade(), Grade::Divergent);
+    let token = Token::decode(outcome.replay.as_deref().expect("a token")).expect("a sound one");
+    let replayed =
+        |token: Token| replay(scenario.clone(), &token, CheckOptions::default(), &Silent);
+    let again = replayed(token).expect("the token's own scenario");
+    assert_eq!(again.witness, outcome.witness);
+    let forged = [
+        Token {
+            variable: 7,
+            ..token
+        },
+        Token {
+            value: token.value + 1,
+            ..token
+        },
+        Token {
+            element: token.element + 1,
+            ..token
+        },
+        Token {
+            element: 99_999_999,
+            ..token
+        },
+        Token {
+            node: bitproof::world::NodeId {
+                ordinal: 9_999,
+                ..token.node
+            },
+            ..token
+        },
+        Token {
+            node: bitproof::world::NodeId {
+                step: 9,
+                ..token.node
+            },
+            ..token
+        },
+    ];
+    for token in forged {
+        assert!(
+            matches!(replayed(token), Err(CheckError::Input(_))),
+            "{token:?}"
+        );
+    }
+}
+
+#[test]
+fn every_kind_of_fault_finds_a_place_in_the_quickstart_or_is_named() {
+    let path = Path::new("scenarios/quickstart.toml");
+    let scenario = Scenario::load(path, &Overrides::default())
+        .expect("it is shipped")
+        .scenario;
+    let outcome = checked(scenario);
+    let score = &outcome.mutants;
+    assert!(score.missed.is_empty(), "{:?}", score.missed);
+    assert!(score.total >= 20 && score.caught == score.total);
+    let all = MutantKind::all().len();
+    assert!(
+        score.not_planted.len() <= 4,
+        "{:?} of {all}",
+        score.not_planted
+    );
+}
