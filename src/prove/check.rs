@@ -14,7 +14,7 @@ use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Grade, Progress, vacuity};
+use crate::prove::{Grade, Progress, memory, vacuity};
 use crate::scenario::{Free, OracleKind, Scenario};
 use crate::world::{RunOptions, RunRecord};
 
@@ -112,15 +112,7 @@ pub fn check(
 pub fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, CheckError> {
     let scenario = &session.scenario;
     let last = scenario.steps;
-    let cuts: BTreeSet<u32> = scenario
-        .checkpoint
-        .restarts
-        .iter()
-        .flatten()
-        .copied()
-        .chain([1])
-        .filter(|cut| *cut < last)
-        .collect();
+    let cuts = memory::cuts(scenario);
     let options = RunOptions {
         // The last step's state is what the run leaves behind: a declared output.
         checkpoint_after: cuts.iter().copied().chain([1, last]).collect(),

@@ -61,6 +61,12 @@ impl Outcome {
         verdicts.max().expect("one of the verdicts was reached")
     }
 
+    /// Whether anything was compared. Where nothing was, there is no grade to speak of.
+    pub fn is_checked(&self) -> bool {
+        let is_checked = |result: &OracleResult| result.verdict != OracleVerdict::NotChecked;
+        self.oracles.iter().any(is_checked)
+    }
+
     /// Choice points in all.
     pub fn point_count(&self) -> u64 {
         self.points.iter().map(|count| count.points).sum()

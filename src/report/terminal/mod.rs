@@ -66,7 +66,7 @@ impl Report {
     pub fn to_human(&self, detail: Detail) -> String {
         let mut page = Page::default();
         verdict(&mut page, self);
-        if detail > Detail::Verdict {
+        if detail > Detail::Verdict && self.outcome.is_checked() {
             finding::explain(&mut page, &self.outcome);
             points::table(&mut page, &self.outcome);
             basis::checks(&mut page, &self.outcome);
@@ -90,6 +90,11 @@ impl Report {
 fn verdict(page: &mut Page, report: &Report) {
     let outcome = &report.outcome;
     let name = style::bold(&outcome.scenario.name);
+    if !outcome.is_checked() {
+        page.line(format!("{name}: {}", style::bad("nothing checked")));
+        page.line("  no oracle compared anything: `oracles` and `checkpoint.restarts` say what is");
+        return;
+    }
     page.line(format!("{name}: {}", style::grade(outcome.grade())));
     let verdict = |grade: Option<Grade>| grade.map_or("not checked".to_string(), style::grade);
     let (within, across) = (verdict(outcome.within), verdict(outcome.across));

@@ -209,3 +209,15 @@ fn a_switch_that_leaves_another_difference_says_so() {
     assert!(text.contains(told), "{text}");
     assert!(!plain(sample::divergent(), Detail::Usual).contains("elsewhere"));
 }
+
+#[test]
+fn a_check_of_nothing_says_so_and_no_more() {
+    let mut outcome = sample::proved();
+    outcome.oracles.clear();
+    let text = plain(outcome, Detail::Full);
+    assert!(text.starts_with("quickstart: nothing checked\n"), "{text}");
+    assert!(
+        !text.contains("proved") && text.lines().count() == 2,
+        "{text}"
+    );
+}
