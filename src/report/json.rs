@@ -26,8 +26,8 @@ impl Report {
     pub fn to_json(&self) -> Value {
         let outcome = &self.outcome;
         let slug = |grade: Option<Grade>| grade.map_or("not-checked", |grade| grade.slug());
-        let checked = |grade| Some(grade).filter(|_| outcome.is_checked());
-        let within = slug(checked(outcome.within));
+        let checked = |grade: Grade| Some(grade).filter(|_| outcome.is_checked());
+        let within = slug(outcome.within.and_then(checked));
         let across = slug(outcome.across.and_then(checked));
         let expect = self.expect.as_ref().map(|expect| {
             json!({
