@@ -192,3 +192,56 @@ fn an_expectation_decides_the_exit_code() {
         assert_eq!(report["expect"]["met"], code == 0, "{expect}");
     }
 }
+
+/// A resumed run that differs has no witness: its grade says that it still differs.
+#[test]
+fn a_known_restart_that_still_differs_is_told() {
+    let bench = Bench::new();
+    let ordered = RACY.replace("\"arrival\"", "\"ordered\"");
+    let text = format!(
+        "oracles = [\"RES\"]\n[checkpoint]\nomit = [\"exp-avg\"]\nrestarts = [[1]]\n{ordered}"
+    );
+    bench.write("resumed.toml", &text);
+    let first = bench.json(&["check", "resumed.toml"], 1);
+    assert!(
+        first["witness"].is_null() && first["replay"].is_string(),
+        "{first}"
+    );
+    assert_eq!(bench.regressions().len(), 1);
+    let output = bench.run(&["check", "--quiet", "resumed.toml"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("known regression still differs"), "{said}");
+}
+
+/// The working directory may be moved with its regression files and its data.
+#[test]
+fn a_regression_file_names_its_data_relative_to_itself() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path().join("texts")).expect("a writable folder");
+    bench.write(
+        "texts/a.txt",
+        &"Whether 'tis nobler in the mind to suffer. ".repeat(20),
+    );
+    let found = bench.json(&["check", "racy.toml", "--data", "texts/a.txt"], 1);
+    let saved = std::fs::read_to_string(&bench.regressions()[0]).expect("a regression file");
+    assert!(
+        saved.contains("\ndata = \"../../texts/a.txt\"\n"),
+        "{saved}"
+    );
+    assert!(saved.contains("relative to this file"), "{saved}");
+
+    let moved = Bench::new();
+    for (from, to) in [("texts", "texts"), (".bitproof", ".bitproof")] {
+        std::fs::rename(bench.path().join(from), moved.path().join(to)).expect("one file system");
+    }
+    std::fs::remove_file(moved.path().join("racy.toml")).expect("the scenario was there");
+    let again = moved.json(&["replay", &token(&found)], 1);
+    assert_eq!(again["witness"], found["witness"]);
+
+    let outside = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::copy(moved.path().join("texts/a.txt"), outside.path()).expect("a copy");
+    let path = outside.path().to_str().expect("text");
+    bench.json(&["check", "racy.toml", "--data", path], 1);
+    let saved = std::fs::read_to_string(&bench.regressions()[0]).expect("a regression file");
+    assert!(saved.contains(&format!("\ndata = \"{path}\"\n")), "{saved}");
+}

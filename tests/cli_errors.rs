@@ -144,6 +144,140 @@ fn missing_files_are_named_where_they_are_named() {
     assert!(said.contains("cannot read `.`"), "{said}");
 }
 
+/// A name that is right needs no other name.
+#[test]
+fn a_file_that_is_there_gets_no_suggestion_of_another() {
+    let bench = Bench::new();
+    bench.write("a.toml", &"#".repeat((1 << 20) + 1));
+    std::fs::write(bench.path().join("b.toml"), b"\xff").expect("a writable folder");
+    std::fs::create_dir(bench.path().join("c.toml")).expect("a writable folder");
+    for name in ["a.toml", "b.toml", "c.toml"] {
+        let said = bench.refused(&["check", name]);
+        assert!(
+            said.contains(name) && !said.contains("did you mean"),
+            "{said}"
+        );
+    }
+    assert!(bench.refused(&["check", "d.toml"]).contains("did you mean"));
+}
+
+#[cfg(unix)]
+#[test]
+fn only_regular_files_are_read_and_none_is_waited_for() {
+    let bench = Bench::new();
+    let made = Command::new("mkfifo")
+        .arg(bench.path().join("pipe.toml"))
+        .status();
+    assert!(made.expect("mkfifo is part of POSIX").success());
+    bench.write(
+        "data.toml",
+        "recipe = \"recipe.toml\"\ndata = \"pipe.toml\"\n",
+    );
+    bench.write("recipes.toml", "recipe = \"pipe.toml\"\n");
+    bench.write(
+        "hosts.toml",
+        "recipe = \"recipe.toml\"\nallocations = [\"/dev/zero\"]\n",
+    );
+    for (arguments, place) in [
+        (&["check", "pipe.toml"][..], "--> pipe.toml"),
+        (&["check", "/dev/zero"], "--> /dev/zero"),
+        (
+            &["check", "recipe.toml", "--data", "pipe.toml"],
+            "--> --data",
+        ),
+        (
+            &["check", "recipe.toml", "--data", "/dev/zero"],
+            "--> --data",
+        ),
+        (&["check", "recipe.toml", "--data", "."], "--> --data"),
+        (&["check", "data.toml"], "--> data.toml:2:8"),
+        (&["check", "recipes.toml"], "--> recipes.toml:1:10"),
+        (&["check", "hosts.toml"], "--> hosts.toml:2:16"),
+    ] {
+        let said = bench.refused(arguments);
+        assert!(said.contains("only regular files are read"), "{said}");
+        assert!(said.contains(place), "{place}: {said}");
+    }
+}
+
+#[test]
+fn more_memory_than_any_machine_has_is_refused_before_it_is_taken() {
+    let bench = Bench::new();
+    let text = RECIPE
+        .replace("world_size = 4", "world_size = 2048")
+        .replace("hidden_size = 16", "hidden_size = 1024")
+        .replace("num_attention_heads = 2", "num_attention_heads = 8")
+        .replace("num_layers = 2", "num_layers = 1")
+        .replace("global_batch_size = 8", "global_batch_size = 2048")
+        .replace("train_iters = 2", "train_iters = 5");
+    bench.write("large.toml", &text);
+    let said = bench.refused(&["check", "large.toml"]);
+    for piece in ["too-large", "GiB", "2048 ranks", "help: ", "hidden_size"] {
+        assert!(said.contains(piece), "no {piece:?} in {said}");
+    }
+}
+
+#[test]
+fn assignments_are_shown_as_they_were_typed() {
+    let bench = Bench::new();
+    for (text, piece) in [
+        ("=1", "| =1"),
+        ("a b=x", "| a b=x"),
+        ("steps=x y", "| steps=x y"),
+    ] {
+        let said = bench.refused(&["check", "recipe.toml", "--set", text]);
+        assert!(said.contains(piece), "{text}: {said}");
+    }
+    bench.write("short.txt", "1");
+    let said = bench.refused(&["check", "recipe.toml", "--data", "short.txt"]);
+    assert!(said.contains("has 1 byte\n"), "{said}");
+}
+
+/// A name from a file must not steer the terminal, in any format.
+#[test]
+fn control_characters_in_names_are_written_out() {
+    let bench = Bench::new();
+    let text = "name = \"x\\u001b[2J\\u009by\"\noracles = []\nrecipe = \"recipe.toml\"\n";
+    bench.write("name.toml", text);
+    bench.write("z\u{1b}[2J\u{9b}.toml", "recipe = \"\u{9b}\"");
+    for path in ["name.toml", "z\u{1b}[2J\u{9b}.toml", "q\u{1b}\u{9b}.toml"] {
+        for format in ["human", "json", "junit"] {
+            let output = bench.run(&["check", path, "--format", format]);
+            for stream in [output.stdout, output.stderr] {
+                let said = String::from_utf8(stream).expect("text");
+                let is_raw = |c: char| c.is_control() && c != '\n';
+                assert!(!said.contains(is_raw), "{path:?}, {format}: {said:?}");
+            }
+        }
+    }
+    let output = bench.run(&["check", "name.toml"]);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(
+        said.contains("x\\u{1b}[2J\\u{9b}y: nothing checked"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_check_of_nothing_ends_with_5_and_has_no_grade() {
+    let bench = Bench::new();
+    bench.write("none.toml", "oracles = []\nrecipe = \"recipe.toml\"\n");
+    let res = "oracles = [\"RES\"]\nrecipe = \"recipe.toml\"\n[checkpoint]\nrestarts = []\n";
+    bench.write("res.toml", res);
+    for path in ["none.toml", "res.toml"] {
+        let output = bench.run(&["check", path, "--format", "json"]);
+        assert_eq!(output.status.code(), Some(5), "{path}");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
+        assert!(json["grade"].is_null() && json["exit_code"] == 5, "{json}");
+        let output = bench.run(&["check", path]);
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(
+            said.contains("nothing checked") && output.stdout.is_empty(),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn a_text_that_is_too_short_or_too_many_steps_are_refused() {
     let bench = Bench::new();
@@ -233,4 +367,51 @@ fn a_program_gets_its_one_object_for_bad_input_too() {
     assert_eq!(json["exit_code"], 2);
     assert_eq!(json["diagnostics"][0]["code"], "wrong-type");
     assert_eq!(json["diagnostics"][0]["line"], 9);
+    assert_eq!(json["path"], "recipe.toml");
+}
+
+#[test]
+fn every_refused_path_is_an_error_in_junit() {
+    let bench = Bench::new();
+    bench.write("b.toml", "recipe = 1");
+    let output = bench.run(&["check", "nosuch.toml", "b.toml", "--format", "junit"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.starts_with("<?xml"), "{text}");
+    for name in ["nosuch.toml", "b.toml"] {
+        assert!(
+            text.contains(&format!("<testsuite name=\"{name}\"")),
+            "{text}"
+        );
+    }
+    assert_eq!(text.matches("<error ").count(), 2, "{text}");
+}
+
+/// `/dev/full` takes nothing: a report that is lost there must not look like a success. A reader
+/// that has gone away is another matter.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_lost_report_ends_with_70_and_a_closed_pipe_does_not() {
+    let bench = Bench::new();
+    bench.write("none.toml", "oracles = []\nrecipe = \"recipe.toml\"\n");
+    let run = |format: &str, stdout: std::process::Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bitproof"));
+        command.args(["check", "none.toml", "--format", format]);
+        let child = command.current_dir(bench.path()).stdout(stdout).output();
+        child.expect("the binary starts")
+    };
+    for format in ["json", "junit"] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let output = run(format, full.expect("Linux has it").into());
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(70), "{format}: {said}");
+        assert!(said.contains("cannot write to standard output"), "{said}");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(
+            run(format, writer.into()).status.code(),
+            Some(5),
+            "{format}"
+        );
+    }
 }

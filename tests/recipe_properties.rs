@@ -223,7 +223,7 @@ proptest! {
         let Ok(loaded) = Scenario::from_source(&source, path, &Overrides::default()) else {
             return Ok(());
         };
-        let text = loaded.scenario.to_toml();
+        let text = loaded.scenario.to_toml(Path::new("."));
         let again = Scenario::from_source(&Source::new("again", text), path, &Overrides::default());
         let again = again.expect("what was written can be read").scenario;
         prop_assert_eq!(loaded.scenario.content_hash(), again.content_hash());

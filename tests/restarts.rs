@@ -156,7 +156,7 @@ fn check_restarts(more: &str) -> Outcome {
 #[test]
 fn the_first_node_that_differs_is_named() {
     let outcome = check_restarts("[checkpoint]\nomit = ['rng']\nrestarts = [[2], [1, 3]]");
-    assert_eq!(outcome.within, Grade::Divergent);
+    assert_eq!(outcome.within, Some(Grade::Divergent));
     let first = outcome.first_divergence.expect("a first divergence");
     assert_eq!(first.variable.name, "checkpoint.restarts");
     assert_eq!(first.site.step, 3, "{first:?}");

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::output::{Output, talk, warn};
 use super::progress::Bars;
-use super::{RunArgs, prover, regression};
+use super::{RunArgs, memory, prover, regression};
 use crate::diagnostic::Diagnostic;
 use crate::prove::outcome::Outcome;
 use crate::report::{Exit, Report, Requirement};
@@ -57,8 +57,7 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
     for path in &args.paths {
         worst = worst.max(one(args, path, &mut output));
     }
-    output.finish();
-    worst
+    worst.max(output.finish())
 }
 
 fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
@@ -68,18 +67,23 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
         seed: args.seed,
         steps: args.steps,
     };
+    let name = path.display().to_string();
     let loaded = match Scenario::load(path, &overrides) {
         Ok(loaded) => loaded,
-        Err(diagnostics) => {
-            output.refuse(&diagnostics, Exit::Usage);
-            return Exit::Usage;
-        }
+        Err(diagnostics) => return output.refuse(name, diagnostics, Exit::Usage),
     };
     if !args.run.quiet {
         warn(&loaded.warnings);
     }
     let mut scenario = loaded.scenario;
     scenario.accept_input |= args.accept.is_some();
+    if scenario.compares_nothing() {
+        let finding = nothing_checked(&scenario);
+        return output.refuse(name, vec![finding], Exit::NothingChecked);
+    }
+    if let Some(finding) = memory::refusal(&scenario) {
+        return output.refuse(name, vec![finding], Exit::Usage);
+    }
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, args.run.settings(), &bars);
     match prover::check(scenario.clone(), args.run.settings(), &bars) {
@@ -87,10 +91,16 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
         Err(error) => {
             let exit = prover::exit_of(&error);
             let message = format!("{}: {error}", scenario.name);
-            output.refuse(&[Diagnostic::error("not-checked", message)], exit);
-            exit
+            output.refuse(name, vec![Diagnostic::error("not-checked", message)], exit)
         }
     }
+}
+
+fn nothing_checked(scenario: &Scenario) -> Diagnostic {
+    let message = format!("{}: nothing checked", scenario.name);
+    Diagnostic::error("nothing-checked", message)
+        .with_note("no oracle compares anything: `oracles` is empty, or RES has no restart")
+        .with_help("leave `oracles` out to have all of them, or name R2R, RES or XR")
 }
 
 fn finish(
@@ -143,8 +153,17 @@ fn command(args: &CheckArgs, path: &Path) -> String {
     quoted.join(" ")
 }
 
-/// A word as a POSIX shell takes it literally.
+/// A word as a POSIX shell takes it literally. Control characters are written in octal, in the
+/// quotes that POSIX.1-2024 (2.2.4) took from the Korn shell.
 fn quoted(word: &str) -> String {
+    if word.chars().any(char::is_control) {
+        let octal = |byte: u8| match byte {
+            b'\'' | b'\\' => format!("\\{}", char::from(byte)),
+            b' '..=b'~' => char::from(byte).to_string(),
+            _ => format!("\\{byte:03o}"),
+        };
+        return format!("$'{}'", word.bytes().map(octal).collect::<String>());
+    }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_string();
@@ -162,6 +181,7 @@ mod tests {
         assert_eq!(quoted("a b"), "'a b'");
         assert_eq!(quoted("it's"), "'it'\\''s'");
         assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("\u{1b}\u{9b}'x"), "$'\\033\\302\\233\\'x'");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The command line: one file a verb. Data goes to standard output, talk to standard error.
 
 mod check;
+mod memory;
 mod output;
 mod progress;
 mod prover;

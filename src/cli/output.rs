@@ -2,10 +2,8 @@
 
 use std::io::Write;
 
-use serde_json::json;
-
 use crate::diagnostic::Diagnostic;
-use crate::report::{Detail, Exit, Report, SCHEMA_VERSION, junit};
+use crate::report::{Checked, Detail, Exit, Refusal, Report, junit};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
@@ -23,7 +21,9 @@ pub(super) struct Output {
     format: Format,
     detail: Detail,
     is_single: bool,
-    reports: Vec<Report>,
+    scenarios: Vec<Checked>,
+    /// Something that was asked for could not be written.
+    is_lost: bool,
 }
 
 impl Output {
@@ -32,7 +32,8 @@ impl Output {
             format,
             detail,
             is_single: scenario_count == 1,
-            reports: Vec::new(),
+            scenarios: Vec::new(),
+            is_lost: false,
         }
     }
 
@@ -40,28 +41,31 @@ impl Output {
     pub fn report(&mut self, report: Report) {
         match self.format {
             Format::Human => {
-                let gap = if self.reports.is_empty() { "" } else { "\n" };
-                data(&format!("{gap}{}", report.to_human(self.detail)));
+                let is_reported = |checked: &Checked| matches!(checked, Checked::Reported(_));
+                let is_first = !self.scenarios.iter().any(is_reported);
+                let gap = if is_first { "" } else { "\n" };
+                self.data(&format!("{gap}{}", report.to_human(self.detail)));
             }
-            Format::Json => data(&self.json(&report.to_json())),
+            Format::Json => self.data(&self.json(&report.to_json())),
             Format::Junit => {}
         }
-        self.reports.push(report);
+        self.scenarios.push(Checked::Reported(Box::new(report)));
     }
 
-    /// Input errors: drawn for people, or the one object that a program waits for.
-    pub fn refuse(&self, diagnostics: &[Diagnostic], exit: Exit) {
-        if self.format == Format::Json {
-            let diagnostics: Vec<_> = diagnostics.iter().map(Diagnostic::to_json).collect();
-            data(&self.json(&json!({
-                "schema_version": SCHEMA_VERSION,
-                "grade": null,
-                "exit_code": exit.code(),
-                "diagnostics": diagnostics,
-            })));
-            return;
+    /// A scenario that was not checked: drawn for people, and in the place of its report for
+    /// programs. Returns how that ends.
+    pub fn refuse(&mut self, name: String, diagnostics: Vec<Diagnostic>, exit: Exit) -> Exit {
+        let refusal = Refusal {
+            name,
+            diagnostics,
+            exit,
+        };
+        match self.format {
+            Format::Json => self.data(&self.json(&refusal.to_json())),
+            Format::Human | Format::Junit => warn(&refusal.diagnostics),
         }
-        warn(diagnostics);
+        self.scenarios.push(Checked::Refused(refusal));
+        exit
     }
 
     fn json(&self, value: &serde_json::Value) -> String {
@@ -69,15 +73,48 @@ impl Output {
             true => serde_json::to_string_pretty(value),
             false => serde_json::to_string(value),
         };
-        format!("{}\n", text.expect("a JSON value has a JSON form"))
+        format!(
+            "{}\n",
+            ascii_controls(&text.expect("a JSON value has a JSON form"))
+        )
     }
 
-    /// Writes what was kept.
-    pub fn finish(self) {
+    /// Writes what was kept. A report that was lost is worse than whatever it said.
+    pub fn finish(mut self) -> Exit {
         if self.format == Format::Junit {
-            data(&junit(&self.reports));
+            self.data(&junit(&self.scenarios));
+        }
+        match self.is_lost {
+            true => Exit::Internal,
+            false => Exit::Proved,
         }
     }
+
+    /// Text on standard output. A reader that has seen enough (`| head`) is no error.
+    fn data(&mut self, text: &str) {
+        let mut stream = anstream::stdout();
+        let written = stream
+            .write_all(text.as_bytes())
+            .and_then(|()| stream.flush());
+        let is_loss = |error: &std::io::Error| error.kind() != std::io::ErrorKind::BrokenPipe;
+        if let Some(error) = written.err().filter(is_loss) {
+            self.is_lost = true;
+            talk(&format!("cannot write to standard output: {error}"));
+        }
+    }
+}
+
+/// JSON escapes the control characters of C0 only; those of C1 steer terminals as well. They can
+/// stand in strings alone, where an escape means the same.
+fn ascii_controls(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' => text.push_str(&format!("\\u{:04x}", c as u32)),
+            _ => text.push(c),
+        }
+    }
+    text
 }
 
 /// Draws diagnostics on standard error.
@@ -92,14 +129,22 @@ pub(super) fn talk(line: &str) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
-/// Text on standard output. A reader that has seen enough (`| head`) is no error.
-fn data(text: &str) {
-    let mut stream = anstream::stdout();
-    let written = stream
-        .write_all(text.as_bytes())
-        .and_then(|()| stream.flush());
-    let is_loss = |error: &std::io::Error| error.kind() != std::io::ErrorKind::BrokenPipe;
-    if let Some(error) = written.err().filter(is_loss) {
-        talk(&format!("cannot write to standard output: {error}"));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_no_raw_control_character_and_means_the_same() {
+        let value = serde_json::json!({ "name": "a\u{1b}\u{9b}\u{7f}\u{f6}" });
+        let output = Output::new(Format::Json, Detail::Usual, 1);
+        let text = output.json(&value);
+        assert!(
+            text.chars().all(|c| c == '\n' || !c.is_control()),
+            "{text:?}"
+        );
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&text).unwrap(),
+            value
+        );
     }
 }

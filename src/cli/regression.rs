@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::output::talk;
 use super::prover;
 use crate::prove::{Progress, Token};
-use crate::scenario::{Scenario, find_by_hash};
+use crate::scenario::{Data, Grade, Scenario, find_by_hash};
 
 /// Where regression files live, beside the working directory. Meant to be committed.
 pub(super) const FOLDER: &str = ".bitproof/regressions";
@@ -26,7 +26,8 @@ fn save_in(folder: &Path, scenario: &Scenario, token: &str) -> std::io::Result<P
     let path = folder.join(format!("{name}-{token}.toml"));
     let aside = folder.join(format!("{name}-{token}.toml.{}", std::process::id()));
     let written = std::fs::File::create(&aside).and_then(|mut file| {
-        file.write_all(format!("{HEADER}{token}\n{}", scenario.to_toml()).as_bytes())?;
+        let (about, body) = (about_data(scenario), scenario.to_toml(folder));
+        file.write_all(format!("{HEADER}{token}\n{about}{body}").as_bytes())?;
         file.sync_all()
     });
     let renamed = written.and_then(|()| std::fs::rename(&aside, &path));
@@ -35,6 +36,17 @@ fn save_in(folder: &Path, scenario: &Scenario, token: &str) -> std::io::Result<P
         let _ = std::fs::remove_file(&aside);
     }
     renamed.map(|()| path)
+}
+
+/// What a reader of the file must know who has it on another machine.
+fn about_data(scenario: &Scenario) -> &'static str {
+    match scenario.data {
+        Data::BuiltIn => "",
+        Data::File { .. } => {
+            "# `data` is relative to this file where it lies in the working directory, else \
+             absolute.\n"
+        }
+    }
 }
 
 fn plain_or_dash(c: char) -> char {
@@ -53,7 +65,8 @@ pub(super) fn replay_first(
     };
     let line = token.encode();
     match prover::replay(scenario.clone(), &token, settings, progress) {
-        Ok(outcome) if outcome.witness.is_some() => {
+        // A resumed run that differs has no witness: the grade decides.
+        Ok(outcome) if outcome.grade() > Grade::Vacuous => {
             talk(&format!(
                 "known regression still differs: bitproof replay {line}"
             ));

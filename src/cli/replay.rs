@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::output::Output;
 use super::progress::Bars;
-use super::{RunArgs, prover, regression};
+use super::{RunArgs, memory, prover, regression};
 use crate::diagnostic::Diagnostic;
 use crate::prove::Token;
 use crate::report::{Exit, Report, Requirement};
@@ -34,13 +34,9 @@ pub(super) fn run(args: &ReplayArgs) -> Exit {
     let mut output = Output::new(args.run.format, args.run.detail(), 1);
     let exit = match found(args) {
         Ok((token, scenario)) => reproduce(args, &token, scenario, &mut output),
-        Err(diagnostics) => {
-            output.refuse(&diagnostics, Exit::Usage);
-            Exit::Usage
-        }
+        Err(diagnostics) => output.refuse(args.token.clone(), diagnostics, Exit::Usage),
     };
-    output.finish();
-    exit
+    exit.max(output.finish())
 }
 
 /// The token, and the scenario that it was made from.
@@ -91,6 +87,10 @@ fn search(token: &Token, overrides: &Overrides) -> Result<Scenario, Vec<Diagnost
 }
 
 fn reproduce(args: &ReplayArgs, token: &Token, scenario: Scenario, output: &mut Output) -> Exit {
+    let name = args.token.clone();
+    if let Some(finding) = memory::refusal(&scenario) {
+        return output.refuse(name, vec![finding], Exit::Usage);
+    }
     let bars = Bars::new(args.run.quiet);
     match prover::replay(scenario, token, args.run.settings(), &bars) {
         Ok(outcome) => {
@@ -101,11 +101,8 @@ fn reproduce(args: &ReplayArgs, token: &Token, scenario: Scenario, output: &mut 
         }
         Err(error) => {
             let exit = prover::exit_of(&error);
-            output.refuse(
-                &[Diagnostic::error("not-replayed", error.to_string())],
-                exit,
-            );
-            exit
+            let finding = Diagnostic::error("not-replayed", error.to_string());
+            output.refuse(name, vec![finding], exit)
         }
     }
 }

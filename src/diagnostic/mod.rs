@@ -3,14 +3,16 @@
 //! One [`Diagnostic`] feeds every output: people, JSON, and continuous integration.
 
 pub mod document;
+mod escape;
 mod findings;
 mod nearest;
 mod render;
 mod source;
 
+pub use escape::escaped;
 pub use findings::Findings;
 pub use nearest::nearest;
-pub use source::{FILE_BYTES_MAX, Place, Source, SourceError};
+pub use source::{FILE_BYTES_MAX, Place, Source, SourceError, open_regular};
 
 use serde::Serialize;
 

@@ -1,11 +1,11 @@
 //! A diagnostic as text for people, as JSON, and as a GitHub annotation.
 
-use annotate_snippets::{
-    AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str,
-};
+use std::borrow::Cow;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde_json::{Value, json};
 
-use super::{Diagnostic, Place, Severity};
+use super::{Diagnostic, Place, Severity, escaped};
 
 impl Diagnostic {
     /// The finding as rustc would draw it, coloured; `anstream` strips the colour where the
@@ -25,18 +25,16 @@ impl Diagnostic {
             Severity::Warning => Level::WARNING,
             Severity::Note => Level::NOTE,
         };
-        let title = level
-            .primary_title(normalize_untrusted_str(&self.message))
-            .id(self.code);
+        let title = level.primary_title(shown(&self.message)).id(self.code);
         let mut group = Group::with_title(title);
         for source in self.sources() {
             group = self.draw_source(group, source);
         }
         for note in &self.notes {
-            group = group.element(Level::NOTE.message(normalize_untrusted_str(note)));
+            group = group.element(Level::NOTE.message(shown(note)));
         }
         for help in &self.help {
-            group = group.element(Level::HELP.message(normalize_untrusted_str(help)));
+            group = group.element(Level::HELP.message(shown(help)));
         }
         renderer.render(&[group])
     }
@@ -56,9 +54,9 @@ impl Diagnostic {
         let source = &first.source;
         // A place that covers a whole text says only which file: a caret would underline it all.
         if first.span == (0..source.text.len()) {
-            return group.element(Origin::path(&*source.name));
+            return group.element(Origin::path(escaped(&source.name)));
         }
-        let mut snippet = Snippet::source(&*source.text).path(&*source.name);
+        let mut snippet = Snippet::source(tame(&source.text)).path(escaped(&source.name));
         let primary = self
             .place
             .iter()
@@ -69,7 +67,7 @@ impl Diagnostic {
             .map(|marked| (AnnotationKind::Context, marked));
         for (kind, (place, label)) in primary.chain(context) {
             if place.source == *source {
-                let label = normalize_untrusted_str(label);
+                let label = shown(label);
                 snippet = snippet.annotation(kind.span(source.clamp(&place.span)).label(label));
             }
         }
@@ -130,6 +128,22 @@ impl Diagnostic {
     }
 }
 
+/// Our own sentences may break lines; what they quote may not do more.
+fn shown(text: &str) -> String {
+    let lines: Vec<Cow<'_, str>> = text.split('\n').map(escaped).collect();
+    lines.join("\n")
+}
+
+/// A source with its C1 control characters replaced by as many bytes, so that spans still hold. The
+/// renderer itself replaces those of C0.
+fn tame(text: &str) -> Cow<'_, str> {
+    let is_c1 = |c: char| ('\u{80}'..='\u{9f}').contains(&c);
+    match text.contains(is_c1) {
+        true => Cow::Owned(text.replace(is_c1, "\u{b7}")),
+        false => Cow::Borrowed(text),
+    }
+}
+
 fn escaped_data(text: &str) -> String {
     text.replace('%', "%25")
         .replace('\r', "%0D")
@@ -186,11 +200,15 @@ error[wrong-type]: `hidden_size` is a string
 
     #[test]
     fn hostile_spans_and_control_characters_do_not_panic() {
-        let source = Source::new("x", "\u{1b}[31m\u{f6}");
+        let source = Source::new("x\u{9b}\u{1b}", "\u{1b}[31m\u{f6}\u{9b}");
         for (start, end) in [(0, 99), (99, 3), (6, 7), (7, 7), (0, 0)] {
-            let drawn =
-                Diagnostic::warning("w", "\u{1b}[0m").at(&Place::new(&source, start..end), "l");
-            assert!(!drawn.to_plain().contains('\u{1b}'));
+            let drawn = Diagnostic::warning("w", "\u{1b}[0m\u{9b}")
+                .at(&Place::new(&source, start..end), "l");
+            let text = drawn.to_plain();
+            assert!(
+                text.chars().all(|c| c == '\n' || !c.is_control()),
+                "{text:?}"
+            );
             drawn.to_json();
             drawn.to_github();
         }

@@ -27,6 +27,36 @@ pub enum SourceError {
     NotText { path: String, offset: usize },
 }
 
+impl SourceError {
+    /// Whether there is no such file: the name may be a slip.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, SourceError::Unreadable { error, .. }
+            if error.kind() == std::io::ErrorKind::NotFound)
+    }
+}
+
+/// Opens a regular file for reading. Asked before it is opened: opening a pipe that nobody writes
+/// to would wait for ever, and a device may have no end.
+///
+/// # Errors
+/// What the system says, or that `path` is a directory, a pipe, a socket or a device.
+pub fn open_regular(path: &Path) -> std::io::Result<std::fs::File> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_file() {
+        return std::fs::File::open(path);
+    }
+    let what = if kind.is_dir() {
+        "it is a directory"
+    } else {
+        "it is a pipe, a socket or a device"
+    };
+    let message = format!("{what}, and only regular files are read");
+    Err(std::io::Error::new(
+        std::io::ErrorKind::InvalidInput,
+        message,
+    ))
+}
+
 impl Source {
     pub fn new(name: impl Into<Arc<str>>, text: impl Into<Arc<str>>) -> Self {
         Source {
@@ -43,9 +73,9 @@ impl Source {
             path: name.clone(),
             error,
         };
-        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let file = open_regular(path).map_err(unreadable)?;
         let mut bytes = Vec::new();
-        // Taken, not asked for: a device or a pipe has no length.
+        // Taken, not asked for: a file may grow while it is read.
         file.take(FILE_BYTES_MAX + 1)
             .read_to_end(&mut bytes)
             .map_err(unreadable)?;
@@ -144,5 +174,24 @@ mod tests {
             Source::read(&missing),
             Err(SourceError::Unreadable { .. })
         ));
+        assert!(Source::read(&missing).unwrap_err().is_missing());
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.toml");
+        std::fs::write(&file, "x = 1").unwrap();
+        assert!(open_regular(&file).is_ok());
+        let refused = open_regular(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("a directory"), "{refused}");
+        assert!(!Source::read(folder.path()).unwrap_err().is_missing());
+        #[cfg(unix)]
+        {
+            let refused = open_regular(Path::new("/dev/zero"))
+                .unwrap_err()
+                .to_string();
+            assert!(refused.contains("a device"), "{refused}");
+        }
     }
 }

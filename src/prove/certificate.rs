@@ -43,9 +43,10 @@ pub(super) fn outcome(
         .filter(|((_, name), _)| name == Trainer::LM_LOSS)
         .map(|(_, loss)| *loss)
         .collect();
-    let grade = verdicts
-        .within
-        .max(verdicts.across.unwrap_or(verdicts.within));
+    let reached = [verdicts.within, verdicts.across].into_iter().flatten();
+    let grade = reached.max().expect("one of the verdicts was reached");
+    // A replay looks at what its token names: it has no second run, and judges no vacuity.
+    let is_replay = findings.second.is_none();
     Outcome {
         scenario: ScenarioIdentity {
             name: scenario.name.clone(),
@@ -64,7 +65,10 @@ pub(super) fn outcome(
         sampling: sampling(&findings.sweep),
         hazards: hazards(&findings),
         oracles: oracles(session, &findings),
-        vacuity: vacuity::findings(&session.scenario, &findings.sweep),
+        vacuity: match is_replay {
+            true => Vec::new(),
+            false => vacuity::findings(&session.scenario, &findings.sweep),
+        },
         first_divergence: first_divergence(session, &findings),
         replay: replay_token(session, &findings, grade),
         mutants: findings.mutants,
@@ -73,7 +77,7 @@ pub(super) fn outcome(
         remedies,
         losses,
         regression: None,
-        certificate: certificate(session, options),
+        certificate: certificate(session, options, is_replay),
         not_covered: not_covered(session),
         not_said: not_said(grade, verdicts.across.is_some()),
     }
@@ -201,7 +205,10 @@ fn res_result(findings: &Findings) -> OracleResult {
         .map(|(_, found)| found.steps_compared)
         .sum();
     if resumptions.is_empty() {
-        let detail = Some("the scenario names no restart before its last step".to_string());
+        let detail = Some(match &findings.resumptions {
+            None => "a replay of a fold resumes nothing".to_string(),
+            Some(_) => "the scenario names no restart before its last step".to_string(),
+        });
         return oracle_result(OracleKind::RES, OracleVerdict::NotChecked, 0, detail);
     }
     let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) else {
@@ -376,7 +383,7 @@ fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<
     Some(token::of_restart(session, place as u32, found.cut).encode())
 }
 
-fn certificate(session: &Session, options: CheckOptions) -> Certificate {
+fn certificate(session: &Session, options: CheckOptions, is_replay: bool) -> Certificate {
     let recipe = serde_json::to_vec(&session.scenario.recipe).expect("a recipe has a JSON form");
     Certificate {
         recipe_hash: blake3::hash(&recipe).to_string(),
@@ -384,16 +391,23 @@ fn certificate(session: &Session, options: CheckOptions) -> Certificate {
         kernels_hash: hexadecimal(&session.registry.hash()),
         variables: session.scenario.choice_variables(),
         plan_basis: PLAN_BASIS.to_string(),
-        assumptions: assumptions(),
-        second_run: r2r::describe(options.workers),
+        assumptions: assumptions(is_replay),
+        second_run: match is_replay {
+            true => "none: this is a replay".to_string(),
+            false => r2r::describe(options.workers),
+        },
     }
 }
 
-fn assumptions() -> Vec<String> {
+fn assumptions(is_replay: bool) -> Vec<String> {
+    let purity = match is_replay {
+        true => "A2 purity: same inputs and choices give the same bits; not checked in a replay",
+        false => "A2 purity: same inputs and choices give the same bits; checked by the second run",
+    };
     [
         "A1 completeness: all variation is one of the variables listed; not checkable here, and \
          what is left out is listed under not covered",
-        "A2 purity: same inputs and choices give the same bits; checked by the second run",
+        purity,
         "A3 independence: what may vary at a node depends on its inputs only; holds by \
          construction, plans and permutations are fixed before a node runs",
         "A4 structure: which nodes exist follows from values already computed; holds by \

@@ -14,7 +14,7 @@ use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Grade, Progress, vacuity};
+use crate::prove::{Grade, Progress, memory, vacuity};
 use crate::scenario::{Free, OracleKind, Scenario};
 use crate::world::{RunOptions, RunRecord};
 
@@ -112,15 +112,7 @@ pub fn check(
 pub fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, CheckError> {
     let scenario = &session.scenario;
     let last = scenario.steps;
-    let cuts: BTreeSet<u32> = scenario
-        .checkpoint
-        .restarts
-        .iter()
-        .flatten()
-        .copied()
-        .chain([1])
-        .filter(|cut| *cut < last)
-        .collect();
+    let cuts = memory::cuts(scenario);
     let options = RunOptions {
         // The last step's state is what the run leaves behind: a declared output.
         checkpoint_after: cuts.iter().copied().chain([1, last]).collect(),
@@ -198,7 +190,7 @@ pub fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
 
 /// The two verdicts.
 pub struct Verdicts {
-    pub within: Grade,
+    pub within: Option<Grade>,
     /// `None` where placement is not free.
     pub across: Option<Grade>,
 }
@@ -210,7 +202,10 @@ fn verdicts(session: &Session, findings: &mut Findings) -> Verdicts {
         .free
         .contains(&Free::Placement)
         .then(|| within.max(of_reach(session, findings, Reach::Across)));
-    Verdicts { within, across }
+    Verdicts {
+        within: Some(within),
+        across,
+    }
 }
 
 /// What is wrong whatever varies.

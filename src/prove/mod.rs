@@ -3,6 +3,8 @@
 pub mod certificate;
 pub mod check;
 pub mod effect;
+pub mod full_size;
+pub mod memory;
 pub mod mutation;
 pub mod oracle;
 pub mod outcome;

@@ -65,9 +65,17 @@ pub fn score(
             // Blindness to one family's order is what a wrong proof is made of: each gets its own.
             for family in families(nursery.catalogue) {
                 let sites = sites(nursery.catalogue, kind, Some(family));
-                let fate = fold_fault(session, &sites, &reference, kind)?;
+                let (fate, at) = fold_fault(session, &sites, &reference, kind)?;
                 score.take(format!("{} ({})", kind.name(), name_of(family)), fate);
+                let race = match at {
+                    Some(site) => race_at(session, site)?,
+                    None => Fate::NotPlanted,
+                };
+                let kind = MutantKind::Race.name();
+                score.take(format!("{kind} ({})", name_of(family)), race);
             }
+        } else if kind == MutantKind::Race {
+            continue; // Planted with the other order that shows that it matters.
         } else {
             let fate = plant(session, nursery, &reference, kind)?;
             score.take(kind.name(), fate);
@@ -120,7 +128,6 @@ fn plant(
     match kind {
         MutantKind::LostComponent(component) => lost_component(session, nursery, component),
         MutantKind::StateFlip => state_flip(session, nursery),
-        MutantKind::Race => race(session, nursery),
         MutantKind::DroppedWait
         | MutantKind::SkippedLaunch
         | MutantKind::OffByOne
@@ -128,19 +135,20 @@ fn plant(
         | MutantKind::MissingCollective => command_fault(session, nursery, reference, kind),
         _ => {
             let sites = sites(nursery.catalogue, kind, None);
-            fold_fault(session, &sites, reference, kind)
+            Ok(fold_fault(session, &sites, reference, kind)?.0)
         }
     }
 }
 
-/// A fault inside one fold: the first node that differs must be that fold.
-fn fold_fault(
+/// A fault inside one fold: the first node that differs must be that fold. Also the site at which
+/// bits changed.
+fn fold_fault<'a>(
     session: &mut Session,
-    sites: &[&FoldSite],
+    sites: &[&'a FoldSite],
     reference: &RunRecord,
     kind: MutantKind,
-) -> Result<Fate, CheckError> {
-    for site in sites {
+) -> Result<(Fate, Option<&'a FoldSite>), CheckError> {
+    for site in sites.iter().copied() {
         let Some(fault) = fault_at(site, kind) else {
             continue;
         };
@@ -157,16 +165,16 @@ fn fold_fault(
             // Other bits nowhere: the fault is no fault on this site's data.
             continue;
         };
-        if difference.a.fold == Some(site.node) {
-            return Ok(Fate::Caught);
-        }
-        let reason = format!("the first node that differed was {}", difference.a.site);
-        return Ok(Fate::Missed {
-            site: site.name.clone(),
-            reason,
-        });
+        let fate = match difference.a.fold == Some(site.node) {
+            true => Fate::Caught,
+            false => Fate::Missed {
+                site: site.name.clone(),
+                reason: format!("the first node that differed was {}", difference.a.site),
+            },
+        };
+        return Ok((fate, Some(site)));
     }
-    Ok(Fate::NotPlanted)
+    Ok((Fate::NotPlanted, None))
 }
 
 /// Folds of at least three addends, of one family or of any: those over ranks first, large ones
@@ -206,33 +214,23 @@ fn fault_at(site: &FoldSite, kind: MutantKind) -> Option<FoldFault> {
     })
 }
 
-/// An ordered fold that lands in arrival order: the sweep must name it.
-fn race(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, CheckError> {
-    let local = |site: &&FoldSite| matches!(site.node.owner, Owner::Rank(_));
-    for site in sites(nursery.catalogue, MutantKind::Race, None)
-        .into_iter()
-        .filter(local)
-        .chain(
-            nursery
-                .catalogue
-                .sites
-                .values()
-                .filter(|site| local(site) && site.addends >= 3)
-                .take(1),
-        )
-    {
-        let options = RunOptions {
-            arrival_at: BTreeSet::from([site.node]),
-            ..RunOptions::default()
-        };
-        let mut sweep = Sweep::at(session.sweep_options(), site.node);
-        session.run(&options, steps(session), None, &mut sweep)?;
-        match sweep.first.get(&Reach::Within) {
-            Some(finding) if finding.node == site.node => return Ok(Fate::Caught),
-            _ => continue,
-        }
-    }
-    Ok(Fate::NotPlanted)
+/// The fold lands in arrival order: the sweep must name it, as another order is known to give it
+/// other bits.
+fn race_at(session: &mut Session, site: &FoldSite) -> Result<Fate, CheckError> {
+    let options = RunOptions {
+        arrival_at: BTreeSet::from([site.node]),
+        ..RunOptions::default()
+    };
+    let mut sweep = Sweep::at(session.sweep_options(), site.node);
+    session.run(&options, steps(session), None, &mut sweep)?;
+    let site = site.name.clone();
+    Ok(match sweep.first.get(&Reach::Within) {
+        Some(_) => Fate::Caught,
+        None => Fate::Missed {
+            site,
+            reason: "the sweep found nothing, and another order has other bits".to_string(),
+        },
+    })
 }
 
 /// A bit of one copy flips: XR must name the tensor.

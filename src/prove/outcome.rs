@@ -14,8 +14,8 @@ use crate::world::{Family, NodeId, Site};
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     pub scenario: ScenarioIdentity,
-    /// The verdict on one allocation.
-    pub within: Grade,
+    /// The verdict on one allocation; `None` in a replay of what varies only across allocations.
+    pub within: Option<Grade>,
     /// The verdict across allocations; `None` where placement is not free.
     pub across: Option<Grade>,
     pub recipe: Recipe,
@@ -57,7 +57,14 @@ pub struct Outcome {
 impl Outcome {
     /// The worst of the verdicts that were reached.
     pub fn grade(&self) -> Grade {
-        self.within.max(self.across.unwrap_or(self.within))
+        let verdicts = [self.within, self.across].into_iter().flatten();
+        verdicts.max().expect("one of the verdicts was reached")
+    }
+
+    /// Whether anything was compared. Where nothing was, there is no grade to speak of.
+    pub fn is_checked(&self) -> bool {
+        let is_checked = |result: &OracleResult| result.verdict != OracleVerdict::NotChecked;
+        self.oracles.iter().any(is_checked)
     }
 
     /// Choice points in all.

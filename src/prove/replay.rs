@@ -54,10 +54,7 @@ fn replay_fold(
     let steps = session.steps();
     let reference = session.run(&recorded, steps, None, &mut sweep)?;
     if sweep.points() == 0 {
-        let message = format!(
-            "no fold of this scenario is {:?}: the token is damaged",
-            token.node
-        );
+        let message = format!("this scenario has no {}: the token is damaged", token.node);
         return Err(CheckError::Input(message));
     }
     let reach = reproduced(session, &sweep, token)?;
@@ -70,12 +67,12 @@ fn replay_fold(
     };
     let verdicts = match reach {
         Reach::Within => Verdicts {
-            within: grade,
+            within: Some(grade),
             across: None,
         },
         // Nothing was looked at that varies within one allocation.
         Reach::Across => Verdicts {
-            within: Grade::Proved,
+            within: None,
             across: Some(grade),
         },
     };
@@ -123,9 +120,7 @@ fn check_node(session: &Session, node: NodeId) -> Result<(), CheckError> {
     };
     match exists && session.steps().contains(&node.step) {
         true => Ok(()),
-        false => Err(CheckError::Input(format!(
-            "this scenario has no node {node:?}"
-        ))),
+        false => Err(CheckError::Input(format!("this scenario has no {node}"))),
     }
 }
 
@@ -158,7 +153,7 @@ fn replay_restart(
         effect: None,
     };
     let verdicts = Verdicts {
-        within: Grade::Divergent,
+        within: Some(Grade::Divergent),
         across: None,
     };
     Ok(certificate::outcome(

@@ -8,16 +8,17 @@ use crate::engine::cpu::CpuEngine;
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
 use crate::plan::{Environment, EnvironmentError};
+use crate::prove::full_size::FullSizeCounts;
 use crate::prove::plans::AllocationPlans;
-use crate::prove::sweep::{FullSizeAddends, SweepOptions};
-use crate::scenario::{Data, Free, FullSize, Scenario};
+use crate::prove::sweep::SweepOptions;
+use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
     BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
     OptionsError, Run, TrainOptions, program,
 };
 use crate::world::{
-    Communicator, Family, GroupId, Observer, RunOptions, RunRecord, Unobserved, World, WorldError,
+    Communicator, GroupId, Observer, RunOptions, RunRecord, Unobserved, World, WorldError,
 };
 
 /// Rounded additions that the ladder may spend on one element.
@@ -186,14 +187,7 @@ impl Session {
                 .iter()
                 .map(|c| c.name.clone())
                 .collect(),
-            full_size: Arc::new(FullSizeCounts {
-                here: FullSize::of(&self.scenario.recipe),
-                full: self
-                    .scenario
-                    .full_size
-                    .unwrap_or(FullSize::of(&self.scenario.recipe)),
-                kinds: self.kinds.clone(),
-            }),
+            full_size: Arc::new(FullSizeCounts::of(&self.scenario, self.kinds.clone())),
             plans: Some(self.world.plans.clone()),
         }
     }
@@ -237,39 +231,4 @@ fn refuse_equal(allocations: &[Allocation]) -> Result<(), CheckError> {
         }
     }
     Ok(())
-}
-
-/// Addends of each family at full size.
-struct FullSizeCounts {
-    here: FullSize,
-    full: FullSize,
-    kinds: Vec<CommunicatorKind>,
-}
-
-impl FullSizeAddends for FullSizeCounts {
-    fn addends(&self, family: Family, group: Option<GroupId>, here: u32) -> u32 {
-        let full = &self.full;
-        let grown = |full: u32, own: u32| here.saturating_mul(full).div_ceil(own.max(1));
-        let tp = full.tensor_model_parallel_size;
-        match group.map(|group| self.kinds[group.0 as usize]) {
-            Some(CommunicatorKind::TensorParallel) => return tp,
-            Some(CommunicatorKind::DataParallel) => return full.data_parallel_size,
-            Some(CommunicatorKind::ModelParallel) => {
-                return tp.saturating_mul(full.pipeline_model_parallel_size);
-            }
-            Some(CommunicatorKind::World) => {
-                return u32::try_from(full.world_size()).unwrap_or(u32::MAX);
-            }
-            None => {}
-        }
-        match family {
-            Family::WgradSplitK => full.wgrad_splits,
-            Family::MicrobatchAccumulation => full.microbatch_count,
-            Family::LossLocal | Family::EmbeddingGrad | Family::NormWeightGrad => {
-                grown(full.seq_length, self.here.seq_length)
-            }
-            // Sums over parameters: the scenario does not say how large the real model is.
-            _ => here,
-        }
-    }
 }

@@ -1,10 +1,11 @@
 //! What could not have failed: sums that are silent here and order-dependent in the real job, and
 //! sums that the scenario does not have at all.
 
+use crate::prove::full_size::FullSizeCounts;
 use crate::prove::outcome::{VacuityFinding, VacuityReason};
 use crate::prove::sweep::{Silence, SilentPoint, Sweep};
 use crate::recipe::LocalOrder;
-use crate::scenario::{FullSize, Scenario};
+use crate::scenario::Scenario;
 use crate::world::Family;
 
 /// Everything that could not have failed, silent points first.
@@ -71,13 +72,11 @@ fn key(family: Family) -> &'static str {
 
 /// Families of one addend here: no such sum is issued, so no point of theirs was ever tested.
 fn absent(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
-    let here = FullSize::of(&scenario.recipe);
-    let full = scenario.full_size.unwrap_or(here);
-    let mut found: Vec<VacuityFinding> = counts(scenario, &here)
+    let counts = FullSizeCounts::of(scenario, Vec::new()).of_layout();
+    let mut found: Vec<VacuityFinding> = counts
         .into_iter()
-        .zip(counts(scenario, &full))
-        .filter(|((_, here), (_, full))| *here <= 1 && *full >= 3)
-        .map(|((family, here), (_, full))| absent_family(family, here as u32, full))
+        .filter(|(_, here, full)| *here <= 1 && *full >= 3)
+        .map(|(family, here, full)| absent_family(family, here as u32, full))
         .collect();
     for (family, order) in switches(scenario) {
         let widest = sweep.tallies.iter().filter(|(key, _)| key.family == family);
@@ -104,30 +103,6 @@ fn absent_family(family: Family, here: u32, full: u64) -> VacuityFinding {
         addends_at_full_size: full,
         change: format!("{} >= 3 (4 or 8 say more)", key(family)),
     }
-}
-
-/// Addends of the families whose number is a size of the layout or of the batch.
-fn counts(scenario: &Scenario, size: &FullSize) -> Vec<(Family, u64)> {
-    let tensor = u64::from(size.tensor_model_parallel_size);
-    let data = u64::from(size.data_parallel_size);
-    let mut counts = vec![
-        (Family::TensorParallel, tensor),
-        (Family::VocabCrossEntropy, tensor),
-        (Family::DpGradients, data),
-        (Family::LossMean, data),
-        (
-            Family::MicrobatchAccumulation,
-            u64::from(size.microbatch_count),
-        ),
-        (Family::WgradSplitK, u64::from(size.wgrad_splits)),
-    ];
-    if scenario.recipe.sequence_parallel {
-        counts.push((Family::NormWeightTp, tensor));
-    }
-    if scenario.recipe.clip_grad > 0.0 {
-        counts.push((Family::NormGlobal, size.world_size()));
-    }
-    counts
 }
 
 fn switches(scenario: &Scenario) -> [(Family, LocalOrder); 4] {

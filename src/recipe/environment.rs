@@ -34,6 +34,14 @@ pub(super) fn environment(table: &Table, findings: &mut Findings) -> BTreeMap<St
         return variables;
     }
     for (name, entry) in &table.entries {
+        // POSIX.1, 8.1: names contain no `=`; a name that steers a terminal is no typo.
+        if name.is_empty() || name.contains(|c: char| c == '=' || c.is_control()) {
+            findings.push(
+                Diagnostic::error("env-name", format!("`{name}` names no variable"))
+                    .at(&entry.key, "expected a name such as NCCL_ALGO"),
+            );
+            continue;
+        }
         let value = match &entry.item.value {
             Value::Text(text) => text.clone(),
             Value::Integer(number) => number.to_string(),

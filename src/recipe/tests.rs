@@ -112,6 +112,12 @@ fn every_broken_rule_is_named() {
             "env-without-effect",
         ),
         ("NCCL_ALGO = \"Ring\"", "NCCL_ALGO = [1]", "wrong-type"),
+        (
+            "NCCL_ALGO = \"Ring\"",
+            "\"NCCL_\\u001b[2J\" = 1",
+            "env-name",
+        ),
+        ("NCCL_ALGO = \"Ring\"", "\"A=B\" = 1", "env-name"),
         ("hidden_size = 32\n", "hidden_size = \n", "toml-syntax"),
     ] {
         assert!(

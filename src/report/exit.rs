@@ -1,6 +1,6 @@
 //! Exit codes, in one place.
 
-use crate::prove::outcome::{OracleResult, OracleVerdict, Outcome};
+use crate::prove::outcome::Outcome;
 use crate::scenario::{Expectation, Grade};
 
 /// How `bitproof` ends. Stable: scripts depend on it.
@@ -66,12 +66,10 @@ impl Exit {
 
     /// How a check that reached an outcome ends. Of several scenarios, the greatest exit decides.
     pub fn of(outcome: &Outcome, requirement: &Requirement, expect: Option<&Expectation>) -> Exit {
-        let grade = outcome.grade();
-        let own = Exit::of_grade(grade, requirement);
-        let is_checked = |result: &OracleResult| result.verdict != OracleVerdict::NotChecked;
-        if !outcome.oracles.iter().any(is_checked) {
-            return own.max(Exit::NothingChecked);
+        if !outcome.is_checked() {
+            return Exit::NothingChecked;
         }
+        let own = Exit::of_grade(outcome.grade(), requirement);
         match expect {
             None => own,
             Some(expect) if is_met(expect, outcome) => Exit::Proved,
@@ -96,7 +94,7 @@ pub(super) fn is_met(expect: &Expectation, outcome: &Outcome) -> bool {
     let first = outcome.first_divergence.as_ref();
     let first = first.map(|first| &*first.site.op);
     let op_is_met = expect.first.is_none() || expect.first.as_deref() == first;
-    outcome.grade() == expect.grade && op_is_met
+    outcome.is_checked() && outcome.grade() == expect.grade && op_is_met
 }
 
 #[cfg(test)]
@@ -152,8 +150,15 @@ mod tests {
     fn a_check_of_nothing_is_no_proof() {
         let mut outcome = sample::proved();
         outcome.oracles.clear();
-        let exit = Exit::of(&outcome, &Requirement::default(), None);
-        assert_eq!(exit.code(), 5);
+        let expect = Expectation {
+            grade: Grade::Proved,
+            first: None,
+        };
+        for expect in [None, Some(&expect)] {
+            let exit = Exit::of(&outcome, &Requirement::default(), expect);
+            assert_eq!(exit.code(), 5);
+        }
+        assert!(!is_met(&expect, &outcome));
     }
 
     #[test]

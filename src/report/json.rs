@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Report;
 use super::exit::is_met;
 use super::names::slug;
+use super::{Refusal, Report};
+use crate::diagnostic::Diagnostic;
 use crate::prove::outcome::{Outcome, PointCount};
+use crate::scenario::Grade;
 
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -23,7 +25,10 @@ impl Report {
     /// `not_covered`, `not_said`. What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
         let outcome = &self.outcome;
-        let across = outcome.across.map_or("not-checked", |grade| grade.slug());
+        let slug = |grade: Option<Grade>| grade.map_or("not-checked", |grade| grade.slug());
+        let checked = |grade: Grade| Some(grade).filter(|_| outcome.is_checked());
+        let within = slug(outcome.within.and_then(checked));
+        let across = slug(outcome.across.and_then(checked));
         let expect = self.expect.as_ref().map(|expect| {
             json!({
                 "grade": expect.grade,
@@ -33,8 +38,8 @@ impl Report {
         });
         json!({
             "schema_version": SCHEMA_VERSION,
-            "grade": outcome.grade(),
-            "verdicts": { "within": outcome.within, "across": across },
+            "grade": checked(outcome.grade()),
+            "verdicts": { "within": within, "across": across },
             "exit_code": self.exit.code(),
             "scenario": outcome.scenario,
             "expect": expect,
@@ -60,6 +65,21 @@ impl Report {
             "certificate": outcome.certificate,
             "not_covered": outcome.not_covered,
             "not_said": outcome.not_said,
+        })
+    }
+}
+
+impl Refusal {
+    /// The object that stands in the place of a report. Keys: `schema_version`, `path`, `grade`
+    /// (`null`), `exit_code`, `diagnostics`.
+    pub fn to_json(&self) -> Value {
+        let diagnostics: Vec<_> = self.diagnostics.iter().map(Diagnostic::to_json).collect();
+        json!({
+            "schema_version": SCHEMA_VERSION,
+            "path": self.name,
+            "grade": null,
+            "exit_code": self.exit.code(),
+            "diagnostics": diagnostics,
         })
     }
 }
@@ -166,6 +186,16 @@ mod tests {
                 .unwrap()
                 .starts_with("bitproof replay ")
         );
+    }
+
+    #[test]
+    fn nothing_checked_is_no_grade() {
+        let mut outcome = sample::proved();
+        outcome.oracles.clear();
+        let json = Report::new(outcome, &Requirement::default(), None).to_json();
+        assert!(json["grade"].is_null());
+        assert_eq!(json["verdicts"]["within"], "not-checked");
+        assert_eq!(json["exit_code"], 5);
     }
 
     #[test]

@@ -1,31 +1,58 @@
 //! Reports as JUnit XML: a suite a scenario; a case for each verdict, oracle, family of sums, and
-//! for the planted faults. No times: two equal checks give equal files.
+//! for the planted faults. A scenario that was refused is a suite with one error. No times: two
+//! equal checks give equal files.
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
-use super::Report;
 use super::exit::is_met;
 use super::names::{counted, slug};
+use super::{Checked, Refusal, Report};
+use crate::diagnostic::{Diagnostic, Severity, escaped};
 use crate::prove::outcome::{OracleResult, OracleVerdict, VacuityFinding};
 use crate::scenario::Grade;
 use crate::world::Family;
 
-/// All reports in one XML document.
-pub fn junit(reports: &[Report]) -> String {
+/// Every scenario in one XML document, in the order of the command line.
+pub fn junit(scenarios: &[Checked]) -> String {
     let mut document = quick_junit::Report::new("bitproof");
-    for report in reports {
-        document.add_test_suite(suite(report));
+    for scenario in scenarios {
+        document.add_test_suite(match scenario {
+            Checked::Reported(report) => suite(report),
+            Checked::Refused(refusal) => refused(refusal),
+        });
     }
     document
         .to_string()
         .expect("XML of plain strings, written to memory")
 }
 
+fn refused(refusal: &Refusal) -> TestSuite {
+    let name = escaped(&refusal.name);
+    let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+    let drawn: Vec<String> = refusal.diagnostics.iter().map(|d| d.to_plain()).collect();
+    status.set_description(drawn.join("\n"));
+    let is_error = |finding: &&Diagnostic| finding.severity == Severity::Error;
+    if let Some(first) = refusal.diagnostics.iter().find(is_error) {
+        status.set_message(&*escaped(&first.message));
+        status.set_type(first.code);
+    }
+    let mut case = TestCase::new("input", status);
+    case.set_classname(format!("bitproof.{name}"));
+    let mut suite = TestSuite::new(&*name);
+    suite.add_property(("exit_code", &*refusal.exit.code().to_string()));
+    suite.add_test_case(case);
+    suite
+}
+
 fn suite(report: &Report) -> TestSuite {
     let outcome = &report.outcome;
     let mut suite = TestSuite::new(&*outcome.scenario.name);
+    let grade = match outcome.is_checked() {
+        true => outcome.grade().slug(),
+        false => "not-checked",
+    };
     for (name, value) in [
-        ("grade", outcome.grade().slug().to_string()),
+        ("grade", grade.to_string()),
         ("exit_code", report.exit.code().to_string()),
         ("scenario_hash", outcome.scenario.hash.clone()),
         ("engine", outcome.engine.name.clone()),
@@ -42,7 +69,7 @@ fn suite(report: &Report) -> TestSuite {
     suite.add_test_case(verdict(
         report,
         "within this allocation",
-        Some(outcome.within),
+        outcome.within,
         expected,
     ));
     suite.add_test_case(verdict(
@@ -86,6 +113,7 @@ fn skipped(reason: &str) -> TestCaseStatus {
 
 fn verdict(report: &Report, name: &str, grade: Option<Grade>, expected: bool) -> TestCase {
     let status = match grade {
+        _ if !report.outcome.is_checked() => skipped("nothing was checked"),
         None => skipped("not checked: placement is not free"),
         Some(Grade::Proved) => TestCaseStatus::success(),
         Some(_) if expected || report.exit.code() == 0 => TestCaseStatus::success(),
@@ -166,14 +194,18 @@ fn mutants(report: &Report) -> TestCase {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Requirement, sample};
+    use super::super::{Exit, Requirement, sample};
     use super::*;
+
+    fn reported(report: Report) -> Checked {
+        Checked::Reported(Box::new(report))
+    }
 
     fn document(outcomes: Vec<crate::prove::outcome::Outcome>) -> quick_junit::Report {
         let requirement = Requirement::default();
-        let reports: Vec<Report> = outcomes
+        let reports: Vec<Checked> = outcomes
             .into_iter()
-            .map(|outcome| Report::new(outcome, &requirement, None))
+            .map(|outcome| reported(Report::new(outcome, &requirement, None)))
             .collect();
         quick_junit::Report::deserialize_from_str(&junit(&reports)).unwrap()
     }
@@ -196,12 +228,38 @@ mod tests {
             .map(|case| case.name.as_str())
             .collect();
         assert_eq!(failed, ["across allocations", "family dp-gradients"]);
-        let xml = junit(&[Report::new(
-            sample::divergent(),
-            &Requirement::default(),
-            None,
-        )]);
+        let report = Report::new(sample::divergent(), &Requirement::default(), None);
+        let xml = junit(&[reported(report)]);
         assert!(xml.contains("bitproof replay 040G40R40M30E209000G23XC096KDR93"));
+    }
+
+    #[test]
+    fn a_refused_scenario_is_an_error_of_its_own_suite() {
+        let refusal = Refusal {
+            name: "a\u{9b}.toml".into(),
+            diagnostics: vec![
+                Diagnostic::warning("w", "a warning"),
+                Diagnostic::error("unreadable-file", "cannot read <it>"),
+            ],
+            exit: Exit::Usage,
+        };
+        let proof = Report::new(sample::proved(), &Requirement::default(), None);
+        let xml = junit(&[Checked::Refused(refusal), reported(proof)]);
+        let document = quick_junit::Report::deserialize_from_str(&xml).unwrap();
+        assert_eq!((document.errors, document.failures), (1, 0));
+        let suite = &document.test_suites[0];
+        assert_eq!(suite.name.as_str(), "a\\u{9b}.toml");
+        assert!(xml.contains("message=\"cannot read &lt;it&gt;\""), "{xml}");
+        assert!(xml.contains("a warning") && !xml.contains('\u{9b}'));
+    }
+
+    #[test]
+    fn a_check_of_nothing_has_no_verdict() {
+        let mut outcome = sample::proved();
+        outcome.oracles.clear();
+        let document = document(vec![outcome]);
+        let case = &document.test_suites[0].test_cases[0];
+        assert!(matches!(case.status, TestCaseStatus::Skipped { .. }));
     }
 
     #[test]

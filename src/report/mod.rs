@@ -4,6 +4,7 @@ mod exit;
 mod json;
 mod junit;
 mod names;
+mod refusal;
 mod terminal;
 
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod sample;
 pub use exit::{Exit, Requirement};
 pub use json::SCHEMA_VERSION;
 pub use junit::junit;
+pub use refusal::{Checked, Refusal};
 pub use terminal::Detail;
 
 use crate::prove::outcome::Outcome;

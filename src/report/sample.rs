@@ -47,7 +47,7 @@ pub fn proved() -> Outcome {
             name: "quickstart".into(),
             hash: hash("a"),
         },
-        within: Grade::Proved,
+        within: Some(Grade::Proved),
         across: None,
         recipe: recipe(),
         engine: EngineIdentity {
@@ -241,7 +241,7 @@ pub fn vacuous() -> Outcome {
     };
     let mut outcome = proved();
     outcome.scenario.name = "vacuous".into();
-    outcome.within = Grade::Vacuous;
+    outcome.within = Some(Grade::Vacuous);
     outcome.vacuity = vec![
         finding(
             Family::DpGradients,

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::read::{Site, file};
 use super::{ALLOCATIONS_MAX, AllocationFile, Free};
 use crate::diagnostic::document::{Item, Reader, Value};
-use crate::diagnostic::{Diagnostic, Findings, Place, Source};
+use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::Recipe;
 use crate::topology::Allocation;
 
@@ -73,7 +73,8 @@ fn one(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>) -> Option<Given> {
         _ => return reader.wrong_type("allocations", item, "a path", None).value,
     };
     match Allocation::from_toml(&source.text) {
-        Ok(allocation) => {
+        Ok(mut allocation) => {
+            allocation.name = escaped(&allocation.name).into_owned();
             let name = allocation.name.clone();
             let file = AllocationFile {
                 name,

@@ -1,6 +1,7 @@
 //! A scenario's identity, and its self-contained text.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -67,6 +68,20 @@ impl Data {
     }
 }
 
+/// `path` as a file of `folder` would name it.
+fn from_folder(folder: &Path, path: &Path) -> String {
+    let relative = || {
+        let working = std::env::current_dir().ok()?.canonicalize().ok()?;
+        let (folder, path) = (folder.canonicalize().ok()?, path.canonicalize().ok()?);
+        let up = folder.strip_prefix(&working).ok()?.components().count();
+        let down = path.strip_prefix(&working).ok()?.to_path_buf();
+        let steps = std::iter::repeat_n(Path::new(".."), up);
+        Some(steps.chain([down.as_path()]).collect())
+    };
+    let absolute = || std::path::absolute(path).unwrap_or(path.to_path_buf());
+    relative().unwrap_or_else(absolute).display().to_string()
+}
+
 impl Scenario {
     /// BLAKE3 over everything in the scenario that decides bits, files' contents included.
     /// The kernels, the engine and the built-in text are bound by a token's other hash.
@@ -94,17 +109,16 @@ impl Scenario {
         *blake3::hash(&json).as_bytes()
     }
 
-    /// The scenario as one TOML file that needs no other file but its data. Reading it back gives
-    /// the same content hash.
-    pub fn to_toml(&self) -> String {
+    /// The scenario as one TOML file of `folder` that needs no other file but its data. Reading it
+    /// back gives the same content hash.
+    ///
+    /// Data inside the working directory is named relative to `folder`, where that lies inside,
+    /// too: the directory may be moved, or checked out elsewhere. Other data is named by its
+    /// absolute path.
+    pub fn to_toml(&self, folder: &Path) -> String {
         let data = match &self.data {
             Data::BuiltIn => None,
-            Data::File { path, .. } => Some(
-                std::path::absolute(path)
-                    .unwrap_or(path.clone())
-                    .display()
-                    .to_string(),
-            ),
+            Data::File { path, .. } => Some(from_folder(folder, path)),
         };
         let file = SelfContained {
             name: &self.name,

@@ -59,7 +59,12 @@ impl Scenario {
 }
 
 fn unreadable(error: &SourceError, path: &Path) -> Diagnostic {
-    let finding = Diagnostic::error("unreadable-file", error.to_string());
+    let named = Source::new(path.display().to_string(), "");
+    let finding =
+        Diagnostic::error("unreadable-file", error.to_string()).at(&Place::new(&named, 0..0), "");
+    if !error.is_missing() {
+        return finding;
+    }
     let parent = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());

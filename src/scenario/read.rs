@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::diagnostic::document::{Item, Reader, Table, Value};
-use crate::diagnostic::{Diagnostic, Findings, Place};
+use crate::diagnostic::{Diagnostic, Findings, Place, escaped, open_regular};
 use crate::plan::Environment;
 
 /// Where the document stands.
@@ -22,9 +22,9 @@ pub(super) fn scenario(
     findings: &mut Findings,
 ) -> Option<Scenario> {
     let mut reader = Reader::new(document, "", findings);
-    let name = reader
-        .text("name")
-        .map_or(site.stem.clone(), |(name, _)| name.to_string());
+    let name = reader.text("name").map_or(&*site.stem, |(name, _)| name);
+    // The name is shown everywhere: made harmless once, here.
+    let name = escaped(name).into_owned();
     let about = reader.text("about").map(|(about, _)| about.to_string());
     let recipe = recipe(&mut reader, site);
     let seed = reader.integer("seed", 0..=i64::MAX, Some(0)).value as u64;
@@ -163,7 +163,7 @@ pub(super) fn file(
 
 fn expectation(table: &Table, findings: &mut Findings) -> Option<Expectation> {
     let mut reader = Reader::new(table, "expect", findings);
-    let first = reader.text("first").map(|(op, _)| op.to_string());
+    let first = reader.text("first").map(|(op, _)| escaped(op).into_owned());
     let grade = reader.word("grade", &Grade::slugs(), Grade::Proved);
     if !grade.is_given() && grade.sound {
         reader.missing("grade", "a grade");
@@ -304,8 +304,8 @@ fn data(reader: &mut Reader<'_>, site: &Site<'_>, overrides: &Overrides) -> Opti
 fn data_file(path: PathBuf, place: &Place, findings: &mut Findings) -> Option<Data> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(&path)
-        .and_then(|file| file.take(DATA_BYTES_MAX + 1).read_to_end(&mut bytes));
+    let read =
+        open_regular(&path).and_then(|file| file.take(DATA_BYTES_MAX + 1).read_to_end(&mut bytes));
     let problem = match read {
         Err(error) => format!("cannot read `{}`: {error}", path.display()),
         Ok(length) if length as u64 > DATA_BYTES_MAX => {
@@ -335,7 +335,8 @@ fn data_is_long_enough(data: &Data, recipe: &Recipe, findings: &mut Findings) ->
     if bytes.len() >= least {
         return Some(());
     }
-    let message = format!("`{}` has {} bytes", path.display(), bytes.len());
+    let plural = if bytes.len() == 1 { "" } else { "s" };
+    let message = format!("`{}` has {} byte{plural}", path.display(), bytes.len());
     let help = format!("one sample needs {least}: `seq_length` bytes and the next one");
     findings.push(Diagnostic::error("data-too-short", message).with_help(help));
     None

@@ -214,7 +214,11 @@ fn a_self_contained_scenario_keeps_its_hash_away_from_its_files() {
         .unwrap()
         .scenario;
     let elsewhere = tempfile::tempdir().unwrap();
-    let loaded = load(elsewhere.path(), &scenario.to_toml(), &Overrides::default());
+    let loaded = load(
+        elsewhere.path(),
+        &scenario.to_toml(elsewhere.path()),
+        &Overrides::default(),
+    );
     let again = loaded
         .unwrap_or_else(|findings| panic!("{}", findings[0].to_plain()))
         .scenario;

@@ -21,7 +21,7 @@ pub enum Corpus {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CorpusError {
-    #[error("the data has {have} bytes, but a sample needs {need}")]
+    #[error("a sample needs {need} bytes of data, and there are only {have}")]
     TooShort { have: usize, need: usize },
     #[error("token {token} is outside the vocabulary of {vocabulary}")]
     OutsideVocabulary { token: u32, vocabulary: u32 },

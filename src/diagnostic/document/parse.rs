@@ -38,8 +38,32 @@ impl Table {
             return Table::parse(&source, findings);
         }
         let quoted = toml::Value::String(value.trim().to_string());
-        let source = Source::new(flag, format!("{key}={quoted}"));
-        Table::parse(&source, findings)
+        let text_quoted = Source::new(flag, format!("{key}={quoted}"));
+        if DeTable::parse(&text_quoted.text).is_err() {
+            let message = format!("`{}` is no key", key.trim());
+            findings.push(
+                Diagnostic::error("not-an-assignment", message)
+                    .at(&Place::new(&source, 0..key.len()), "expected a dotted key")
+                    .with_help("for example `--set recipe.hidden_size=64`"),
+            );
+            return None;
+        }
+        let mut table = Table::parse(&text_quoted, findings)?;
+        retype(&mut table, &source, key.len() + 1..text.len());
+        Some(table)
+    }
+}
+
+/// Points the places of an assignment whose value was quoted for the parser into the text as it was
+/// typed. Keys stand where they stood.
+fn retype(table: &mut Table, typed: &Source, value: std::ops::Range<usize>) {
+    table.place = Place::new(typed, 0..typed.text.len());
+    for entry in table.entries.values_mut() {
+        entry.key = Place::new(typed, entry.key.span.clone());
+        entry.item.place = Place::new(typed, value.clone());
+        if let Value::Table(inner) = &mut entry.item.value {
+            retype(inner, typed, value.clone());
+        }
     }
 }
 
@@ -155,9 +179,25 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_assignment_is_shown_as_it_was_typed() {
+        for text in ["no", "", "=1", " =x", "a b=x", "[a]=1", "a.=2", "a\n=b"] {
+            let mut findings = Findings::default();
+            let table = Table::parse_assignment("--set", text, &mut findings);
+            assert!(table.is_none() && findings.has_errors(), "{text}");
+            for finding in findings.into_vec() {
+                let (place, _) = finding.place.expect("a place");
+                assert_eq!(&*place.source.text, text);
+            }
+        }
         let mut findings = Findings::default();
-        assert!(Table::parse_assignment("--set", "no", &mut findings).is_none());
-        assert!(findings.has_errors());
+        let table = Table::parse_assignment("--set", "a.b=x y", &mut findings).unwrap();
+        let entry = table.table("a").unwrap().get("b").unwrap();
+        let place = &entry.item.place;
+        assert_eq!(&place.source.text[place.span.clone()], "x y");
+        assert_eq!(&entry.key.source.text[entry.key.span.clone()], "b");
     }
 
     #[test]

@@ -6,6 +6,8 @@ mod finding;
 mod points;
 mod style;
 
+use crate::scenario::Grade;
+
 use super::Report;
 use super::exit::is_met;
 
@@ -64,7 +66,7 @@ impl Report {
     pub fn to_human(&self, detail: Detail) -> String {
         let mut page = Page::default();
         verdict(&mut page, self);
-        if detail > Detail::Verdict {
+        if detail > Detail::Verdict && self.outcome.is_checked() {
             finding::explain(&mut page, &self.outcome);
             points::table(&mut page, &self.outcome);
             basis::checks(&mut page, &self.outcome);
@@ -88,14 +90,15 @@ impl Report {
 fn verdict(page: &mut Page, report: &Report) {
     let outcome = &report.outcome;
     let name = style::bold(&outcome.scenario.name);
+    if !outcome.is_checked() {
+        page.line(format!("{name}: {}", style::bad("nothing checked")));
+        page.line("  no oracle compared anything: `oracles` and `checkpoint.restarts` say what is");
+        return;
+    }
     page.line(format!("{name}: {}", style::grade(outcome.grade())));
-    page.line(format!(
-        "  within this allocation: {}",
-        style::grade(outcome.within)
-    ));
-    let across = outcome
-        .across
-        .map_or("not checked".to_string(), style::grade);
+    let verdict = |grade: Option<Grade>| grade.map_or("not checked".to_string(), style::grade);
+    let (within, across) = (verdict(outcome.within), verdict(outcome.across));
+    page.line(format!("  within this allocation: {within}"));
     page.line(format!("  across allocations:     {across}"));
     if let Some(expect) = &report.expect {
         let met = if is_met(expect, outcome) {

@@ -145,7 +145,7 @@ fn a_failed_oracle_is_explained_first_and_ends_with_the_check_to_repeat() {
     use crate::fault::Component;
     use crate::prove::outcome::OracleVerdict;
     let mut outcome = sample::proved();
-    outcome.within = Grade::Divergent;
+    outcome.within = Some(Grade::Divergent);
     outcome.oracles[1].verdict = OracleVerdict::Different;
     outcome.oracles[1].components = vec![Component::Rng];
     outcome.oracles[1].detail = Some("resumed after step 1: step 2 differs".into());
@@ -208,4 +208,16 @@ fn a_switch_that_leaves_another_difference_says_so() {
                 optimizer, norm\n";
     assert!(text.contains(told), "{text}");
     assert!(!plain(sample::divergent(), Detail::Usual).contains("elsewhere"));
+}
+
+#[test]
+fn a_check_of_nothing_says_so_and_no_more() {
+    let mut outcome = sample::proved();
+    outcome.oracles.clear();
+    let text = plain(outcome, Detail::Full);
+    assert!(text.starts_with("quickstart: nothing checked\n"), "{text}");
+    assert!(
+        !text.contains("proved") && text.lines().count() == 2,
+        "{text}"
+    );
 }

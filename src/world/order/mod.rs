@@ -25,6 +25,17 @@ pub struct NodeId {
     pub ordinal: u32,
 }
 
+impl std::fmt::Display for NodeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (owner, number) = match self.owner {
+            Owner::Rank(rank) => ("rank", rank),
+            Owner::Group(group) => ("communicator", group),
+        };
+        let NodeId { step, ordinal, .. } = self;
+        write!(f, "fold {ordinal} of {owner} {number} in step {step}")
+    }
+}
+
 /// What may vary at a fold.
 #[derive(Clone, Debug)]
 pub enum Choice {
@@ -89,5 +100,27 @@ pub fn combine_of(kind: CollectiveKind) -> Option<Combine> {
         CollectiveKind::AllReduce { combine, .. } => Some(combine),
         CollectiveKind::ReduceScatter { .. } => Some(Combine::Sum),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_named_in_words() {
+        let named = |owner, ordinal| {
+            NodeId {
+                step: 1,
+                owner,
+                ordinal,
+            }
+            .to_string()
+        };
+        assert_eq!(named(Owner::Rank(2), 3), "fold 3 of rank 2 in step 1");
+        assert_eq!(
+            named(Owner::Group(5), 0),
+            "fold 0 of communicator 5 in step 1"
+        );
     }
 }

@@ -1,0 +1,105 @@
+//! How many addends each family of sums has, here and at full size.
+
+use crate::prove::sweep::FullSizeAddends;
+use crate::scenario::{FullSize, Scenario};
+use crate::train::CommunicatorKind;
+use crate::world::{Family, GroupId};
+
+/// Sizes of the scenario and of the job that it stands for.
+#[derive(Clone, Debug)]
+pub struct FullSizeCounts {
+    here: FullSize,
+    full: FullSize,
+    /// What each communicator joins.
+    kinds: Vec<CommunicatorKind>,
+    /// Optimizer state is sharded over data-parallel ranks, so the norm is a sum over the world.
+    sharded: bool,
+    sequence_parallel: bool,
+    clips: bool,
+}
+
+impl FullSizeCounts {
+    /// Without `[full_size]` the scenario stands for itself.
+    pub fn of(scenario: &Scenario, kinds: Vec<CommunicatorKind>) -> FullSizeCounts {
+        let recipe = &scenario.recipe;
+        let here = FullSize::of(recipe);
+        FullSizeCounts {
+            here,
+            full: scenario.full_size.unwrap_or(here),
+            kinds,
+            sharded: recipe.use_distributed_optimizer,
+            sequence_parallel: recipe.sequence_parallel,
+            clips: recipe.clip_grad > 0.0,
+        }
+    }
+
+    /// Families whose addends are a size of the layout or of the batch: (family, here, full).
+    pub fn of_layout(&self) -> Vec<(Family, u64, u64)> {
+        let mut families = vec![
+            Family::TensorParallel,
+            Family::VocabCrossEntropy,
+            Family::DpGradients,
+            Family::LossMean,
+            Family::MicrobatchAccumulation,
+            Family::WgradSplitK,
+        ];
+        if self.sequence_parallel {
+            families.push(Family::NormWeightTp);
+        }
+        if self.clips {
+            families.push(Family::NormGlobal);
+        }
+        let count = |family| {
+            let of = |size| self.layout_size(family, size);
+            (family, of(&self.here), of(&self.full))
+        };
+        families.into_iter().map(count).collect()
+    }
+
+    fn layout_size(&self, family: Family, size: &FullSize) -> u64 {
+        let tensor = u64::from(size.tensor_model_parallel_size);
+        match family {
+            Family::DpGradients | Family::LossMean => u64::from(size.data_parallel_size),
+            Family::MicrobatchAccumulation => u64::from(size.microbatch_count),
+            Family::WgradSplitK => u64::from(size.wgrad_splits),
+            Family::NormGlobal if self.sharded => size.world_size(),
+            Family::NormGlobal => tensor * u64::from(size.pipeline_model_parallel_size),
+            _ => tensor,
+        }
+    }
+
+    /// Tokens of one microbatch, of which sums over tokens have a share.
+    fn tokens(size: &FullSize) -> u64 {
+        u64::from(size.seq_length) * u64::from(size.micro_batch_size)
+    }
+}
+
+impl FullSizeAddends for FullSizeCounts {
+    fn addends(&self, family: Family, group: Option<GroupId>, here: u32) -> u32 {
+        let (own, full) = (&self.here, &self.full);
+        let grown = |full: u64, own: u64| u64::from(here).saturating_mul(full).div_ceil(own.max(1));
+        let tensor = u64::from(full.tensor_model_parallel_size);
+        let kind = group.map(|group| self.kinds[group.0 as usize]);
+        let addends = match (kind, family) {
+            (Some(CommunicatorKind::TensorParallel), _) => tensor,
+            (Some(CommunicatorKind::DataParallel), _) => u64::from(full.data_parallel_size),
+            (Some(CommunicatorKind::ModelParallel), _) => {
+                tensor * u64::from(full.pipeline_model_parallel_size)
+            }
+            (Some(CommunicatorKind::World), _) => full.world_size(),
+            (None, Family::DpGradients | Family::WgradSplitK | Family::MicrobatchAccumulation) => {
+                self.layout_size(family, full)
+            }
+            (None, Family::EmbeddingGrad | Family::NormWeightGrad) => {
+                grown(Self::tokens(full), Self::tokens(own))
+            }
+            (None, Family::LossLocal) => {
+                let of_step = |size| Self::tokens(size) * u64::from(size.microbatch_count);
+                grown(of_step(full), of_step(own))
+            }
+            // Sums over parameters: the scenario does not say how large the real model is.
+            (None, _) => u64::from(here),
+        };
+        u32::try_from(addends).unwrap_or(u32::MAX)
+    }
+}

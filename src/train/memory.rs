@@ -1,0 +1,115 @@
+//! The words that a rank's memory has, before any rank exists.
+
+use crate::model::{Parameter, stage_parameters};
+use crate::train::bucket::FlatLayout;
+use crate::train::gradient::shards;
+use crate::train::options::TrainOptions;
+use crate::train::schedule::in_flight;
+
+/// Buffers start at multiples of this many words, as the ranks' allocator places them.
+const ALIGN_WORDS: u64 = 64;
+
+/// Words of one rank, by what they are for. A bf16 value has a word of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankWords {
+    /// Parameters, gradients (a slot a microbatch, their sum, the reduced shard), main parameters,
+    /// two moments and the optimizer's scratch.
+    pub state: u64,
+    /// What backward needs of the microbatches in flight, and the layers' scratch.
+    pub activations: u64,
+    /// The part of `state` that a checkpoint holds.
+    pub persisted: u64,
+}
+
+impl RankWords {
+    pub fn total(&self) -> u64 {
+        self.state + self.activations
+    }
+}
+
+/// Adds up buffers, each with its padding.
+#[derive(Default)]
+struct Buffers(u64);
+
+impl Buffers {
+    fn add(&mut self, count: u64, words: u64) {
+        self.0 += count * words.max(1).next_multiple_of(ALIGN_WORDS);
+    }
+}
+
+impl TrainOptions {
+    /// Words of a rank of pipeline stage `stage`, for options that pass [`TrainOptions::check`].
+    pub fn rank_words(&self, stage: u32) -> RankWords {
+        let parameters = stage_parameters(&self.model, stage);
+        let data_ranks = self.layout.data_parallel_size;
+        let flat = FlatLayout::new(&parameters, self.ddp_bucket_size, data_ranks);
+        let flat = u64::from(flat.len());
+        let shard = match shards(self) {
+            true => flat / u64::from(data_ranks),
+            false => flat,
+        };
+        RankWords {
+            state: self.state_words(flat, shard),
+            activations: self.activation_words(stage, &parameters),
+            persisted: flat + 3 * shard,
+        }
+    }
+
+    fn state_words(&self, flat: u64, shard: u64) -> u64 {
+        let microbatches = u64::from(self.microbatches());
+        let mut buffers = Buffers::default();
+        buffers.add(1, flat);
+        buffers.add(1, microbatches * flat);
+        buffers.add(u64::from(microbatches > 1), flat);
+        // Main parameters, two moments, squares, flags.
+        buffers.add(5, shard);
+        if shards(self) {
+            // The reduced gradient and the updated parameters.
+            buffers.add(2, shard);
+            let by_hand = self.ddp_reduce_scatter_with_fp32_accumulation;
+            buffers.add(u64::from(by_hand), flat);
+        }
+        buffers.0
+    }
+
+    fn activation_words(&self, stage: u32, parameters: &[Parameter]) -> u64 {
+        let shape = &self.model;
+        let microbatches = self.microbatches();
+        let stages = shape.pipeline_model_parallel_size;
+        let in_flight = u64::from(in_flight(stages, stage, microbatches));
+        let layers = u64::from(shape.layers_per_stage());
+        let (tokens, rows) = (u64::from(shape.tokens()), u64::from(shape.local_tokens()));
+        let (whole, local) = (
+            tokens * u64::from(shape.hidden_size),
+            rows * u64::from(shape.hidden_size),
+        );
+        let width = tokens * u64::from(shape.local_width());
+        let ffn = tokens * u64::from(shape.local_ffn());
+        let scores = tokens * u64::from(shape.local_heads()) * u64::from(shape.seq_length);
+        let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
+
+        let mut buffers = Buffers::default();
+        // Each layer of each microbatch in flight: `LayerSaved`.
+        let saved = in_flight * layers;
+        for (count, words) in [(2, whole), (2, rows), (2, local), (4, width), (1, scores)] {
+            buffers.add(saved * count, words);
+        }
+        buffers.add(saved * 3, ffn);
+        buffers.add(in_flight * 2, local);
+        // One set for all: `Scratch`, the rotary tables, the pipeline's gradient, the data.
+        for (count, words) in [(6, local), (2, whole), (3, ffn), (4, width), (1, scores)] {
+            buffers.add(count, words);
+        }
+        if shape.wgrad_splits > 1 {
+            buffers.add(1, u64::from(shape.wgrad_splits) * u64::from(greatest));
+        }
+        buffers.add(1, u64::from(shape.seq_length) * u64::from(shape.head_dim()));
+        buffers.add(3, u64::from(microbatches) * tokens);
+        if stage + 1 == stages {
+            buffers.add(2, tokens * u64::from(shape.local_vocab()));
+            buffers.add(1, whole);
+            buffers.add(5, tokens);
+        }
+        buffers.0
+    }
+}
