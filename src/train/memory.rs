@@ -4,7 +4,7 @@ use crate::model::{Parameter, stage_parameters};
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
 use crate::train::options::TrainOptions;
-use crate::train::schedule::in_flight;
+use crate::train::pipeline::in_flight;
 
 /// Buffers start at multiples of this many words, as the ranks' allocator places them.
 const ALIGN_WORDS: u64 = 64;

@@ -52,7 +52,7 @@ impl Pipeline {
         let (stages, stage) = (shape.pipeline_model_parallel_size, gpt.stage.stage);
         let schedule = one_f_one_b(stages, stage, microbatches);
         let schedule = schedule.expect("the options' microbatches and stages were checked");
-        let slots = in_flight(&schedule);
+        let slots = in_flight(stages, stage, microbatches);
         let words = shape.local_tokens() * shape.hidden_size;
         Pipeline {
             schedule,
@@ -173,17 +173,9 @@ impl Pipeline {
     }
 }
 
-/// Most microbatches that are between their forward and the end of their backward at once.
-fn in_flight(schedule: &[Slot]) -> u32 {
-    let (mut now, mut most) = (0u32, 0);
-    for slot in schedule {
-        match slot.work {
-            Work::Forward => now += 1,
-            Work::Backward => now -= 1,
-        }
-        most = most.max(now);
-    }
-    most
+/// Most microbatches of 1F1B that are between their forward and the end of their backward at once.
+pub(super) fn in_flight(stages: u32, stage: u32, microbatches: u32) -> u32 {
+    (stages - stage).min(microbatches)
 }
 
 #[cfg(test)]
@@ -191,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_microbatch_once_in_order_and_as_many_in_flight_as_stages_are_left() {
+    fn every_microbatch_once_in_order_and_as_many_in_flight_as_said() {
         for (stages, microbatches) in [(1, 1), (1, 4), (2, 4), (4, 2), (4, 9)] {
             for stage in 0..stages {
                 let schedule = one_f_one_b(stages, stage, microbatches).unwrap();
@@ -199,7 +191,15 @@ mod tests {
                     let of_work = schedule.iter().filter(|slot| slot.work == wanted);
                     assert!(of_work.map(|slot| slot.microbatch).eq(0..microbatches));
                 }
-                assert_eq!(in_flight(&schedule), (stages - stage).min(microbatches));
+                let (mut now, mut most) = (0u32, 0);
+                for slot in &schedule {
+                    match slot.work {
+                        Work::Forward => now += 1,
+                        Work::Backward => now -= 1,
+                    }
+                    most = most.max(now);
+                }
+                assert_eq!(most, in_flight(stages, stage, microbatches));
             }
         }
     }
