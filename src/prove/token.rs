@@ -17,8 +17,8 @@
 //! ```
 //! A varint has seven bits a byte, low bits first. The text is Crockford's base 32: no letter that
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
-//! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements; 48 with
-//! `AS_FOUND`. A restart has no fold: rank 0's first one and element 0 stand in its place.
+//! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements; 48
+//! with `AS_FOUND`. A restart has no fold: rank 0's first one and element 0 stand in its place.
 
 use crate::prove::session::Session;
 use crate::prove::sweep::{Finding, Variable};
