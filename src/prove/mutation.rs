@@ -209,7 +209,7 @@ fn fault_at(site: &FoldSite, kind: MutantKind) -> Option<FoldFault> {
         MutantKind::StaleDestination => FoldFault::StaleDestination { destination: 1 },
         MutantKind::DriftingDestination => FoldFault::DriftingDestination { destination: 1 },
         MutantKind::SkippedElement => FoldFault::SkipLastElement,
-        MutantKind::SwappedElements => FoldFault::SwapElements { element: last / 2 },
+        MutantKind::SwappedElements => FoldFault::SwapElements { element: last / 3 },
         _ => return None,
     })
 }
