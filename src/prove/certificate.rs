@@ -64,6 +64,8 @@ pub(super) fn outcome(
         input_point_count: findings.sweep.input_point_count,
         sampling: sampling(&findings.sweep),
         hazards: hazards(&findings),
+        hazards_beyond: findings.reference.hazards_beyond,
+        notes: findings.reference.notes.clone(),
         oracles: oracles(session, &findings),
         vacuity: match is_replay {
             true => Vec::new(),

@@ -33,6 +33,10 @@ pub struct Outcome {
     /// What a sample of orders shows, with its bound; `None` where nothing was only sampled.
     pub sampling: Option<String>,
     pub hazards: Vec<Hazard>,
+    /// Occurrences of further hazards, that are only counted.
+    pub hazards_beyond: u64,
+    /// What else the reference run has to say: waits for events that nobody recorded.
+    pub notes: Vec<String>,
     pub oracles: Vec<OracleResult>,
     pub mutants: MutantScore,
     pub vacuity: Vec<VacuityFinding>,

@@ -6,7 +6,7 @@ use crate::prove::effect;
 use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
-use crate::prove::token::{AS_FOUND, RESTART, Token};
+use crate::prove::token::{RESTART, Token, value_of};
 use crate::prove::{Grade, Progress, witness};
 use crate::scenario::Scenario;
 use crate::world::{NodeId, Owner, RunOptions};
@@ -98,12 +98,12 @@ fn reproduced(session: &Session, sweep: &Sweep, token: &Token) -> Result<Reach, 
     let Some(finding) = sweep.first.values().next() else {
         return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
     };
-    let (reach, value) = match &finding.variable {
-        Variable::Placement { value } => (Reach::Across, *value),
-        Variable::Arrival { swap, .. } => (Reach::Within, swap.unwrap_or(AS_FOUND)),
+    let reach = match &finding.variable {
+        Variable::Placement { .. } => Reach::Across,
+        Variable::Arrival { .. } => Reach::Within,
     };
     let named = witness::variable_place(session, finding) == token.variable
-        && value == token.value
+        && value_of(&finding.variable) == token.value
         && finding.element == token.element;
     if !named {
         let message = "the node parts, but in another variable, value or element than the token's: \

@@ -7,8 +7,8 @@
 //! 5 bytes   scenario: start of its content hash
 //! 4 bytes   build: start of the hash over kernels, engine and built-in text
 //! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart
-//! varint    value: of placement, its number; of an arrival order, the place of the one pair of
-//!           neighbours that changes places, or `AS_FOUND`; of a restart, its list's place
+//! varint    value: of placement, its number; of an arrival order, 1 + the place of the one pair
+//!           of neighbours that changes places, or `AS_FOUND`; of a restart, its list's place
 //! varint    step; of a restart, the cut
 //! varint    owner of the fold: twice the rank, or twice the communicator plus one
 //! varint    ordinal of the fold among its owner's of that step
@@ -17,8 +17,8 @@
 //! ```
 //! A varint has seven bits a byte, low bits first. The text is Crockford's base 32: no letter that
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
-//! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements; 48
-//! with `AS_FOUND`. A restart has no fold: rank 0's first one and element 0 stand in its place.
+//! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements. A
+//! restart has no fold: rank 0's first one and element 0 stand in its place.
 
 use crate::prove::session::Session;
 use crate::prove::sweep::{Finding, Variable};
@@ -31,23 +31,27 @@ pub const RESTART: u8 = 0xfe;
 
 /// Stands in place of an arrival order's value where no swap of neighbours parts the bits: the
 /// order that the sweep itself finds at the node.
-pub const AS_FOUND: u32 = u32::MAX;
+pub const AS_FOUND: u32 = 0;
 
 /// The token of a sensitive fold.
 pub fn of_finding(session: &Session, finding: &Finding) -> Token {
-    let value = match &finding.variable {
-        Variable::Placement { value } => *value,
-        Variable::Arrival {
-            swap: Some(place), ..
-        } => *place,
-        Variable::Arrival { swap: None, .. } => AS_FOUND,
-    };
     Token {
         variable: witness::variable_place(session, finding),
-        value,
+        value: value_of(&finding.variable),
         node: finding.node,
         element: finding.element,
         ..blank(session)
+    }
+}
+
+/// A token's number for the value that a finding deviates to.
+pub fn value_of(variable: &Variable) -> u32 {
+    match variable {
+        Variable::Placement { value } => *value,
+        Variable::Arrival {
+            swap: Some(place), ..
+        } => place + 1,
+        Variable::Arrival { swap: None, .. } => AS_FOUND,
     }
 }
 
@@ -453,11 +457,6 @@ mod tests {
             ..token()
         };
         assert_eq!(most.encode().len(), 44);
-        let as_found = Token {
-            value: AS_FOUND,
-            ..most
-        };
-        assert_eq!(as_found.encode().len(), 48);
         let max = u32::MAX;
         let node = node(max, Owner::Group(max), max);
         let absurd = Token {

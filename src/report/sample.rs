@@ -70,6 +70,8 @@ pub fn proved() -> Outcome {
         input_point_count: 0,
         sampling: None,
         hazards: Vec::new(),
+        hazards_beyond: 0,
+        notes: Vec::new(),
         oracles: vec![
             oracle(OracleKind::R2R, 51_234),
             oracle(OracleKind::RES, 9),

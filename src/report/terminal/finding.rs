@@ -22,6 +22,7 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
     }
     remedies(page, &outcome.remedies);
     hazards(page, &outcome.hazards);
+    notes(page, &outcome.notes);
     vacuity(page, &outcome.vacuity);
     missed_mutants(page, &outcome.mutants);
 }
@@ -221,6 +222,19 @@ fn hazards(page: &mut Page, hazards: &[Hazard]) {
     let rest = hazards.len().saturating_sub(HAZARDS_SHOWN);
     if rest > 0 {
         page.line(style::dim(&format!("  and {} more", grouped(rest as u64))));
+    }
+}
+
+/// Notes that are listed; JSON has them all.
+const NOTES_SHOWN: usize = 8;
+
+fn notes(page: &mut Page, notes: &[String]) {
+    if notes.is_empty() {
+        return;
+    }
+    page.heading("noted");
+    for note in notes.iter().take(NOTES_SHOWN) {
+        page.sentence(2, note);
     }
 }
 
