@@ -43,7 +43,7 @@ fn oracle(page: &mut Page, result: &OracleResult) {
 fn mutants(page: &mut Page, score: &MutantScore) {
     page.heading("planted faults");
     page.line(format!(
-        "  {} of {} caught at their node",
+        "  {} of {} caught and named",
         score.caught, score.total
     ));
     if !score.not_planted.is_empty() {

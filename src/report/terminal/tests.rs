@@ -62,7 +62,7 @@ fn a_divergence_reads_from_verdict_to_replay_line() {
       XR   equal (512 comparisons)
 
     planted faults
-      12 of 12 caught at their node
+      12 of 12 caught and named
 
     lm loss, a value a step
       5.546120 5.500000 5.250000 5.125000
