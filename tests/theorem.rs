@@ -45,7 +45,6 @@ fn sweep() -> Sweep {
     Sweep::new(SweepOptions {
         seed: 7,
         element_budget: 1 << 12,
-        placements: names("placement"),
         groups: names("group"),
         full_size: Arc::new(SameSize),
         plans: None,

@@ -5,4 +5,4 @@ mod component;
 mod mutant;
 
 pub use component::Component;
-pub use mutant::{Catcher, MutantKind, Target};
+pub use mutant::MutantKind;

@@ -48,39 +48,6 @@ pub enum MutantKind {
     LostComponent(Component),
 }
 
-/// The oracle that has to catch a mutant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Catcher {
-    /// The sweep, or the second run: other bits at the node.
-    R2R,
-    /// The comparison of straight and resumed runs, or of live-in sets.
-    RES,
-    /// The comparison of replicas.
-    XR,
-    /// The memory model: an unordered access, or a read of unwritten memory.
-    Hazard,
-    /// The engine's or the coordinator's own refusal.
-    Error,
-}
-
-/// What a mutant of a kind is planted at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Target {
-    /// A sum over ranks of at least three addends.
-    Collective,
-    /// A sum inside one rank of at least three addends.
-    LocalFold,
-    /// Any sum of at least three addends.
-    AnyFold,
-    /// A kernel launch.
-    Launch,
-    /// A tensor of the training state.
-    State,
-    /// A checkpoint.
-    Checkpoint,
-}
-
 impl MutantKind {
     /// Every kind, and the loss of every component.
     pub fn all() -> Vec<MutantKind> {
@@ -108,45 +75,6 @@ impl MutantKind {
         MutantKind::MismatchedCollective,
         MutantKind::MissingCollective,
     ];
-
-    pub const fn catcher(self) -> Catcher {
-        match self {
-            MutantKind::OtherOrder
-            | MutantKind::DuplicateAddend
-            | MutantKind::NarrowPartialSums
-            | MutantKind::FlippedBit
-            | MutantKind::StaleDestination
-            | MutantKind::SkippedElement
-            | MutantKind::SwappedElements
-            | MutantKind::Race => Catcher::R2R,
-            MutantKind::DriftingDestination | MutantKind::StateFlip => Catcher::XR,
-            MutantKind::DroppedWait | MutantKind::SkippedLaunch => Catcher::Hazard,
-            MutantKind::OffByOne
-            | MutantKind::MismatchedCollective
-            | MutantKind::MissingCollective => Catcher::Error,
-            MutantKind::LostComponent(_) => Catcher::RES,
-        }
-    }
-
-    pub const fn target(self) -> Target {
-        match self {
-            MutantKind::OtherOrder
-            | MutantKind::DuplicateAddend
-            | MutantKind::NarrowPartialSums
-            | MutantKind::FlippedBit
-            | MutantKind::SkippedElement
-            | MutantKind::SwappedElements => Target::AnyFold,
-            MutantKind::StaleDestination
-            | MutantKind::DriftingDestination
-            | MutantKind::DroppedWait
-            | MutantKind::MismatchedCollective
-            | MutantKind::MissingCollective => Target::Collective,
-            MutantKind::Race => Target::LocalFold,
-            MutantKind::OffByOne | MutantKind::SkippedLaunch => Target::Launch,
-            MutantKind::StateFlip => Target::State,
-            MutantKind::LostComponent(_) => Target::Checkpoint,
-        }
-    }
 
     /// The name that reports use.
     pub fn name(self) -> String {
@@ -178,12 +106,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn kinds_have_names_of_their_own_and_every_catcher_has_work() {
+    fn kinds_have_names_of_their_own() {
         let kinds = MutantKind::all();
         let names: BTreeSet<String> = kinds.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), kinds.len());
-        let catchers: BTreeSet<Catcher> = kinds.iter().map(|kind| kind.catcher()).collect();
-        assert_eq!(catchers.len(), 5);
         assert!(kinds.len() >= 10);
     }
 }

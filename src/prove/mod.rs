@@ -15,6 +15,7 @@ pub mod replay;
 pub mod session;
 pub mod shrink;
 pub mod sweep;
+pub mod switch;
 pub mod token;
 pub mod vacuity;
 pub mod witness;

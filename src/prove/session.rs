@@ -180,7 +180,6 @@ impl Session {
         SweepOptions {
             seed: self.scenario.seed,
             element_budget: ELEMENT_BUDGET,
-            placements: self.allocations.iter().map(|a| a.name.clone()).collect(),
             groups: self
                 .world
                 .communicators

@@ -4,6 +4,7 @@
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::outcome::{VacuityFinding, VacuityReason};
 use crate::prove::sweep::{Silence, SilentPoint, Sweep};
+use crate::prove::switch::family_of;
 use crate::recipe::LocalOrder;
 use crate::scenario::Scenario;
 use crate::world::Family;
@@ -78,7 +79,10 @@ fn absent(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
         .filter(|(_, here, full)| *here <= 1 && *full >= 3)
         .map(|(family, here, full)| absent_family(family, here as u32, full))
         .collect();
-    for (family, order) in switches(scenario) {
+    for (name, order) in scenario.recipe.determinism.orders() {
+        let Some(family) = family_of(name) else {
+            continue;
+        };
         let widest = sweep.tallies.iter().filter(|(key, _)| key.family == family);
         let widest = widest
             .map(|(_, tally)| tally.addends_max)
@@ -103,19 +107,6 @@ fn absent_family(family: Family, here: u32, full: u64) -> VacuityFinding {
         addends_at_full_size: full,
         change: format!("{} >= 3 (4 or 8 say more)", key(family)),
     }
-}
-
-fn switches(scenario: &Scenario) -> [(Family, LocalOrder); 4] {
-    let determinism = &scenario.recipe.determinism;
-    [
-        (Family::EmbeddingGrad, determinism.embedding_backward),
-        (Family::NormWeightGrad, determinism.norm_weight_grad),
-        (Family::WgradSplitK, determinism.wgrad_split_k),
-        (
-            Family::MicrobatchAccumulation,
-            determinism.microbatch_accumulation,
-        ),
-    ]
 }
 
 /// Whether a sum that the scenario should have, and has not, is among the findings.

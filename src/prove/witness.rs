@@ -7,8 +7,8 @@ use crate::prove::outcome::{Addend, Bits, FirstDivergence, ShrunkWitness, Witnes
 use crate::prove::session::Session;
 use crate::prove::shrink::{Shrunk, shrink};
 use crate::prove::sweep::{Finding, FoundAddend, Variable, adjacent_swaps};
+use crate::prove::switch::switch_of;
 use crate::scenario::ChoiceVariable;
-use crate::world::Family;
 
 /// The witness of a finding: one element, two orders, both sums, and the same made small. `alone`
 /// is what was measured of the node alone, where its variable reaches further.
@@ -133,12 +133,11 @@ pub fn variable(session: &Session, finding: &Finding) -> ChoiceVariable {
 
 /// Its place in `Scenario::choice_variables`.
 pub fn variable_place(session: &Session, finding: &Finding) -> u8 {
-    let name = match (&finding.variable, finding.family) {
-        (Variable::Placement { .. }, _) => "placement",
-        (_, Family::EmbeddingGrad) => "embedding_backward",
-        (_, Family::NormWeightGrad) => "norm_weight_grad",
-        (_, Family::WgradSplitK) => "wgrad_split_k",
-        _ => "microbatch_accumulation",
+    let name = match &finding.variable {
+        Variable::Placement { .. } => "placement",
+        Variable::Arrival { .. } => {
+            switch_of(finding.family).expect("an arrival order is a switch's")
+        }
     };
     let variables = session.scenario.choice_variables();
     let place = variables.iter().position(|variable| variable.name == name);

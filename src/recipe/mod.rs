@@ -55,6 +55,18 @@ pub struct Determinism {
     pub wgrad_splits: u32,
 }
 
+impl Determinism {
+    /// Every order switch by its key, in a fixed order: replay tokens count on it.
+    pub fn orders(&self) -> [(&'static str, LocalOrder); 4] {
+        [
+            ("embedding_backward", self.embedding_backward),
+            ("norm_weight_grad", self.norm_weight_grad),
+            ("wgrad_split_k", self.wgrad_split_k),
+            ("microbatch_accumulation", self.microbatch_accumulation),
+        ]
+    }
+}
+
 /// A training recipe whose rules hold.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recipe {

@@ -54,13 +54,7 @@ impl Scenario {
                 values: Values::Listed(names),
             });
         }
-        let switches = &self.recipe.determinism;
-        for (name, order) in [
-            ("embedding_backward", switches.embedding_backward),
-            ("norm_weight_grad", switches.norm_weight_grad),
-            ("wgrad_split_k", switches.wgrad_split_k),
-            ("microbatch_accumulation", switches.microbatch_accumulation),
-        ] {
+        for (name, order) in self.recipe.determinism.orders() {
             if order == LocalOrder::Arrival {
                 let (scope, values) = (Scope::Call, Values::AnyOrder);
                 variables.push(ChoiceVariable {

@@ -44,8 +44,6 @@ pub struct SweepOptions {
     pub seed: u64,
     /// Rounded additions that one element's proof may cost.
     pub element_budget: u64,
-    /// Names of the placement variable's values.
-    pub placements: Arc<[String]>,
     /// Names of communicators.
     pub groups: Arc<[String]>,
     pub full_size: Arc<dyn FullSizeAddends>,

@@ -31,7 +31,6 @@ fn options(element_budget: u64, full_size: u32) -> SweepOptions {
     SweepOptions {
         seed: 3,
         element_budget,
-        placements: ["here".to_string(), "there".to_string()].into(),
         groups: ["all".to_string()].into(),
         full_size: Arc::new(FullSizeOf(full_size)),
         plans: None,

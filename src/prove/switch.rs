@@ -1,0 +1,47 @@
+//! Which sums each order switch of a recipe frees: one table for tokens, remedies and vacuity.
+
+use crate::world::Family;
+
+/// A switch of `[determinism]` by its key, and the family whose order it is.
+const SWITCHES: [(&str, Family); 4] = [
+    ("embedding_backward", Family::EmbeddingGrad),
+    ("norm_weight_grad", Family::NormWeightGrad),
+    ("wgrad_split_k", Family::WgradSplitK),
+    ("microbatch_accumulation", Family::MicrobatchAccumulation),
+];
+
+/// The switch of a family; `None` for one whose order no recipe frees.
+pub fn switch_of(family: Family) -> Option<&'static str> {
+    let mut switches = SWITCHES.iter();
+    switches.find(|(_, of)| *of == family).map(|(key, _)| *key)
+}
+
+pub fn family_of(key: &str) -> Option<Family> {
+    let mut switches = SWITCHES.iter();
+    switches
+        .find(|(switch, _)| *switch == key)
+        .map(|(_, family)| *family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{Determinism, LocalOrder};
+
+    #[test]
+    fn every_switch_of_a_recipe_has_a_family_of_its_own() {
+        let ordered = LocalOrder::Ordered;
+        let determinism = Determinism {
+            embedding_backward: ordered,
+            norm_weight_grad: ordered,
+            wgrad_split_k: ordered,
+            microbatch_accumulation: ordered,
+            wgrad_splits: 1,
+        };
+        for (key, _) in determinism.orders() {
+            let family = family_of(key).expect("a switch frees a family");
+            assert_eq!(switch_of(family), Some(key));
+        }
+        assert_eq!(switch_of(Family::NormGlobal), None);
+    }
+}
