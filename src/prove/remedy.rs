@@ -116,6 +116,12 @@ fn order_switch(family: Family) -> Option<Switch> {
                 scenario.recipe.determinism.microbatch_accumulation = LocalOrder::Ordered;
             },
         },
+        Family::AttentionGrad => Switch {
+            name: "determinism.attention_backward = \"ordered\"",
+            apply: |scenario| {
+                scenario.recipe.determinism.attention_backward = LocalOrder::Ordered;
+            },
+        },
         _ => return None,
     })
 }

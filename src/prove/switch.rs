@@ -3,11 +3,12 @@
 use crate::world::Family;
 
 /// A switch of `[determinism]` by its key, and the family whose order it is.
-const SWITCHES: [(&str, Family); 4] = [
+const SWITCHES: [(&str, Family); 5] = [
     ("embedding_backward", Family::EmbeddingGrad),
     ("norm_weight_grad", Family::NormWeightGrad),
     ("wgrad_split_k", Family::WgradSplitK),
     ("microbatch_accumulation", Family::MicrobatchAccumulation),
+    ("attention_backward", Family::AttentionGrad),
 ];
 
 /// The switch of a family; `None` for one whose order no recipe frees.
@@ -36,6 +37,7 @@ mod tests {
             norm_weight_grad: ordered,
             wgrad_split_k: ordered,
             microbatch_accumulation: ordered,
+            attention_backward: ordered,
             wgrad_splits: 1,
         };
         for (key, _) in determinism.orders() {

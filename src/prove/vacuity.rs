@@ -66,7 +66,14 @@ fn key(family: Family) -> &'static str {
         Family::NormGlobal => "world_size",
         Family::WgradSplitK => "determinism.wgrad_splits",
         Family::MicrobatchAccumulation => "microbatches (global_batch_size)",
-        Family::EmbeddingGrad | Family::NormWeightGrad | Family::LossLocal => "seq_length",
+        Family::EmbeddingGrad
+        | Family::NormWeightGrad
+        | Family::LossLocal
+        | Family::AttentionGrad
+        | Family::BiasGrad => "seq_length",
+        // Two stages share the matrix, at any size.
+        Family::SharedEmbedding => "pipeline_model_parallel_size",
+        Family::OptimizerInstances => "num_distributed_optimizer_instances",
         Family::NormLocal => "hidden_size",
     }
 }

@@ -6,9 +6,10 @@ pub const NUM_LAYERS_MAX: u32 = 1_024;
 pub const HIDDEN_SIZE_MAX: u32 = 16_384;
 pub const FFN_HIDDEN_SIZE_MAX: u32 = 65_536;
 pub const NUM_ATTENTION_HEADS_MAX: u32 = 1_024;
-/// Width of one attention head, `hidden_size / num_attention_heads`: the attention kernels' own.
+/// Width of one attention head: the attention kernels' own.
 pub const KV_CHANNELS_MAX: u32 = 128;
 pub const SEQ_LENGTH_MAX: u32 = 65_536;
+pub const MAX_POSITION_EMBEDDINGS_MAX: u32 = 1 << 24;
 pub const PADDED_VOCAB_SIZE_MAX: u32 = 262_144;
 pub const MICRO_BATCH_SIZE_MAX: u32 = 1_024;
 /// Microbatches of one rank in one step.

@@ -4,12 +4,18 @@
 //! without asking. Argument names and defaults: `megatron/training/arguments.py` of NVIDIA's
 //! Megatron-LM; where a default here differs, the field says so.
 
+mod argument;
 mod environment;
 mod limits;
+pub mod megatron;
 mod read;
 mod rules;
 mod shape;
 
+pub use argument::{
+    LrDecayStyle, Normalization, PositionEmbedding, RecomputeGranularity, RecomputeMethod,
+    RecomputeModule,
+};
 pub use limits::*;
 pub use read::is_recipe;
 
@@ -51,18 +57,21 @@ pub struct Determinism {
     pub wgrad_split_k: LocalOrder,
     /// Gradients of the microbatches of a step.
     pub microbatch_accumulation: LocalOrder,
+    /// Blocks of keys added into the gradient of a query (FlashAttention's dQ).
+    pub attention_backward: LocalOrder,
     /// Number of split-K parts of each weight gradient.
     pub wgrad_splits: u32,
 }
 
 impl Determinism {
     /// Every order switch by its key, in a fixed order: replay tokens count on it.
-    pub fn orders(&self) -> [(&'static str, LocalOrder); 4] {
+    pub fn orders(&self) -> [(&'static str, LocalOrder); 5] {
         [
             ("embedding_backward", self.embedding_backward),
             ("norm_weight_grad", self.norm_weight_grad),
             ("wgrad_split_k", self.wgrad_split_k),
             ("microbatch_accumulation", self.microbatch_accumulation),
+            ("attention_backward", self.attention_backward),
         ]
     }
 }
@@ -75,6 +84,10 @@ pub struct Recipe {
     pub world_size: u32,
     pub tensor_model_parallel_size: u32,
     pub pipeline_model_parallel_size: u32,
+    /// Model chunks of a pipeline stage; 1 is no interleaving.
+    pub num_virtual_stages_per_pipeline_rank: u32,
+    /// Microbatches that pass a chunk before the next chunk's turn.
+    pub microbatch_group_size_per_virtual_pipeline_stage: u32,
     pub sequence_parallel: bool,
     /// Ranks are numbered tp-cp-ep-pp-dp rather than tp-cp-ep-dp-pp.
     pub use_tp_pp_dp_mapping: bool,
@@ -84,12 +97,30 @@ pub struct Recipe {
     pub hidden_size: u32,
     pub ffn_hidden_size: u32,
     pub num_attention_heads: u32,
+    /// Key and value heads; equal to `num_attention_heads` without grouped queries.
+    pub num_query_groups: u32,
+    /// Width of one head.
+    pub kv_channels: u32,
     pub seq_length: u32,
+    /// Rows of the learned position table.
+    pub max_position_embeddings: u32,
     /// 256 unless given: the model reads bytes.
     pub padded_vocab_size: u32,
+    /// RMSNorm unless given; Megatron's default is LayerNorm.
+    pub normalization: Normalization,
     pub norm_epsilon: f32,
+    /// True unless given; Megatron's default is a tanh GELU.
+    pub swiglu: bool,
+    /// True unless given; Megatron's default is biases.
+    pub disable_bias_linear: bool,
+    /// Rotary unless given; Megatron's default is a learned table.
+    pub position_embedding_type: PositionEmbedding,
     pub rotary_base: f32,
+    /// Of the attention's probabilities; 0 unless given, 0.1 in Megatron.
+    pub attention_dropout: f32,
+    /// Of what is added to the residual stream; 0 unless given, 0.1 in Megatron.
     pub hidden_dropout: f32,
+    /// True unless given; Megatron's default is one matrix for both.
     pub untie_embeddings_and_output_weights: bool,
 
     // --- batch and optimizer ---
@@ -99,6 +130,13 @@ pub struct Recipe {
     pub global_batch_size: u32,
     pub train_iters: u32,
     pub lr: f32,
+    /// Constant unless given; Megatron's default is linear.
+    pub lr_decay_style: LrDecayStyle,
+    /// Steps of the decay; `train_iters` unless given.
+    pub lr_decay_iters: u32,
+    /// Steps of the linear warm-up.
+    pub lr_warmup_iters: u32,
+    pub min_lr: f32,
     pub adam_beta1: f32,
     pub adam_beta2: f32,
     pub adam_eps: f32,
@@ -113,10 +151,25 @@ pub struct Recipe {
     pub accumulate_allreduce_grads_in_fp32: bool,
     pub grad_reduce_in_bf16: bool,
     pub use_distributed_optimizer: bool,
+    /// Replicas of the sharded optimizer state along data parallelism.
+    pub num_distributed_optimizer_instances: u32,
+    pub overlap_grad_reduce: bool,
+    pub overlap_param_gather: bool,
     pub ddp_reduce_scatter_with_fp32_accumulation: bool,
     /// Parameters in a bucket; one bucket when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ddp_bucket_size: Option<u32>,
+
+    // --- recompute and checkpoints ---
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recompute_granularity: Option<RecomputeGranularity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recompute_method: Option<RecomputeMethod>,
+    /// Layers of a checkpointed unit (uniform), or layers recomputed a stage (block).
+    pub recompute_num_layers: u32,
+    /// What selective recompute runs again.
+    pub recompute_modules: Vec<RecomputeModule>,
+    pub async_save: bool,
 
     pub determinism: Determinism,
     /// Environment of the job: `NCCL_ALGO` and its kin.

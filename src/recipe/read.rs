@@ -1,9 +1,12 @@
 //! From a table to a [`Recipe`]: each key's type, range and default.
 
 use super::rules::{self, Draft};
-use super::{Determinism, LocalOrder, Recipe, environment, limits::*};
+use super::{
+    Determinism, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, limits::*,
+};
+use crate::diagnostic::Findings;
 use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
-use crate::diagnostic::{Diagnostic, Findings};
 
 /// Whether a document is a bare recipe (rather than a scenario around one).
 pub fn is_recipe(document: &Table) -> bool {
@@ -20,6 +23,7 @@ pub(super) fn recipe(table: &Table, path: &str, findings: &mut Findings) -> Opti
     reader.finish();
     rules::layout(&draft, &table.place, findings);
     if findings.error_count() == errors_before {
+        rules::pending(&recipe, &table.place, findings);
         rules::size(&recipe, &table.place, findings);
     }
     (findings.error_count() == errors_before).then_some(recipe)
@@ -30,16 +34,31 @@ fn draft(reader: &mut Reader<'_>) -> Draft {
     let hidden_size = reader.count("hidden_size", 4..=HIDDEN_SIZE_MAX, None);
     // Megatron's default for a model without gating.
     let four_times = hidden_size.value.saturating_mul(4).min(FFN_HIDDEN_SIZE_MAX);
+    let heads = reader.count("num_attention_heads", 1..=NUM_ATTENTION_HEADS_MAX, None);
+    let mut groups = reader.count(
+        "num_query_groups",
+        1..=NUM_ATTENTION_HEADS_MAX,
+        Some(heads.value),
+    );
+    groups.sound &= heads.sound || groups.is_given();
+    let width = (hidden_size.value / heads.value).clamp(1, KV_CHANNELS_MAX);
     let (determinism, wgrad_splits) = determinism(reader);
     Draft {
         world_size: reader.count("world_size", 1..=WORLD_SIZE_MAX, None),
         tensor_model_parallel_size: parallel(reader, "tensor_model_parallel_size"),
         pipeline_model_parallel_size: parallel(reader, "pipeline_model_parallel_size"),
+        num_virtual_stages_per_pipeline_rank: reader.count(
+            "num_virtual_stages_per_pipeline_rank",
+            1..=NUM_LAYERS_MAX,
+            Some(1),
+        ),
         sequence_parallel: reader.boolean("sequence_parallel", false),
         num_layers: reader.count("num_layers", 1..=NUM_LAYERS_MAX, None),
         hidden_size,
         ffn_hidden_size: reader.count("ffn_hidden_size", 4..=FFN_HIDDEN_SIZE_MAX, Some(four_times)),
-        num_attention_heads: reader.count("num_attention_heads", 1..=NUM_ATTENTION_HEADS_MAX, None),
+        num_query_groups: groups,
+        num_attention_heads: heads,
+        kv_channels: reader.count("kv_channels", 1..=KV_CHANNELS_MAX, Some(width)),
         seq_length: reader.count("seq_length", 2..=SEQ_LENGTH_MAX, None),
         padded_vocab_size: reader.count(
             "padded_vocab_size",
@@ -53,6 +72,10 @@ fn draft(reader: &mut Reader<'_>) -> Draft {
             .boolean("accumulate_allreduce_grads_in_fp32", true),
         grad_reduce_in_bf16: reader.boolean("grad_reduce_in_bf16", false),
         use_distributed_optimizer: reader.boolean("use_distributed_optimizer", false),
+        num_distributed_optimizer_instances: parallel(
+            reader,
+            "num_distributed_optimizer_instances",
+        ),
         ddp_reduce_scatter_with_fp32_accumulation: reader
             .boolean("ddp_reduce_scatter_with_fp32_accumulation", false),
         determinism,
@@ -82,6 +105,7 @@ fn determinism(reader: &mut Reader<'_>) -> (Determinism, Read<u32>) {
         norm_weight_grad: order("norm_weight_grad"),
         wgrad_split_k: order("wgrad_split_k"),
         microbatch_accumulation: order("microbatch_accumulation"),
+        attention_backward: order("attention_backward"),
         wgrad_splits: splits.value,
     };
     reader.finish();
@@ -93,26 +117,77 @@ const BELOW_ONE: f32 = 1.0 - f32::EPSILON / 2.0;
 
 /// Reads the keys that no rule relates to others, and puts all together.
 fn assembled(reader: &mut Reader<'_>, draft: &Draft) -> Recipe {
+    let train_iters = reader.count("train_iters", 1..=TRAIN_ITERS_MAX, None).value;
     Recipe {
         world_size: draft.world_size.value,
         tensor_model_parallel_size: draft.tensor_model_parallel_size.value,
         pipeline_model_parallel_size: draft.pipeline_model_parallel_size.value,
+        num_virtual_stages_per_pipeline_rank: draft.num_virtual_stages_per_pipeline_rank.value,
+        microbatch_group_size_per_virtual_pipeline_stage: reader
+            .count(
+                "microbatch_group_size_per_virtual_pipeline_stage",
+                1..=MICROBATCH_COUNT_MAX,
+                Some(draft.pipeline_model_parallel_size.value),
+            )
+            .value,
         sequence_parallel: draft.sequence_parallel.value,
         use_tp_pp_dp_mapping: reader.boolean("use_tp_pp_dp_mapping", false).value,
         num_layers: draft.num_layers.value,
         hidden_size: draft.hidden_size.value,
         ffn_hidden_size: draft.ffn_hidden_size.value,
         num_attention_heads: draft.num_attention_heads.value,
+        num_query_groups: draft.num_query_groups.value,
+        kv_channels: draft.kv_channels.value,
         seq_length: draft.seq_length.value,
+        max_position_embeddings: reader
+            .count(
+                "max_position_embeddings",
+                draft.seq_length.value..=MAX_POSITION_EMBEDDINGS_MAX,
+                Some(draft.seq_length.value),
+            )
+            .value,
         padded_vocab_size: draft.padded_vocab_size.value,
+        normalization: reader
+            .word(
+                "normalization",
+                &Normalization::WORDS,
+                Normalization::RMSNorm,
+            )
+            .value,
         norm_epsilon: reader.real("norm_epsilon", 1e-12..=1.0, Some(1e-5)).value,
+        swiglu: reader.boolean("swiglu", true).value,
+        disable_bias_linear: reader.boolean("disable_bias_linear", true).value,
+        position_embedding_type: reader
+            .word(
+                "position_embedding_type",
+                &PositionEmbedding::WORDS,
+                PositionEmbedding::Rope,
+            )
+            .value,
         rotary_base: reader.real("rotary_base", 2.0..=1e9, Some(10_000.0)).value,
+        attention_dropout: reader.real("attention_dropout", 0.0..=0.9, Some(0.0)).value,
         hidden_dropout: reader.real("hidden_dropout", 0.0..=0.9, Some(0.0)).value,
-        untie_embeddings_and_output_weights: untied(reader),
+        untie_embeddings_and_output_weights: reader
+            .boolean("untie_embeddings_and_output_weights", true)
+            .value,
         micro_batch_size: draft.micro_batch_size.value,
         global_batch_size: draft.global_batch_size.value,
-        train_iters: reader.count("train_iters", 1..=TRAIN_ITERS_MAX, None).value,
+        train_iters,
         lr: reader.real("lr", 0.0..=100.0, None).value,
+        lr_decay_style: reader
+            .word(
+                "lr_decay_style",
+                &LrDecayStyle::WORDS,
+                LrDecayStyle::Constant,
+            )
+            .value,
+        lr_decay_iters: reader
+            .count("lr_decay_iters", 1..=TRAIN_ITERS_MAX, Some(train_iters))
+            .value,
+        lr_warmup_iters: reader
+            .count("lr_warmup_iters", 0..=TRAIN_ITERS_MAX, Some(0))
+            .value,
+        min_lr: reader.real("min_lr", 0.0..=100.0, Some(0.0)).value,
         adam_beta1: reader.real("adam_beta1", 0.0..=BELOW_ONE, Some(0.9)).value,
         adam_beta2: reader
             .real("adam_beta2", 0.0..=BELOW_ONE, Some(0.999))
@@ -125,10 +200,26 @@ fn assembled(reader: &mut Reader<'_>, draft: &Draft) -> Recipe {
         accumulate_allreduce_grads_in_fp32: draft.reduces_in_fp32(),
         grad_reduce_in_bf16: draft.grad_reduce_in_bf16.value,
         use_distributed_optimizer: draft.use_distributed_optimizer.value,
+        num_distributed_optimizer_instances: draft.num_distributed_optimizer_instances.value,
+        overlap_grad_reduce: reader.boolean("overlap_grad_reduce", false).value,
+        overlap_param_gather: reader.boolean("overlap_param_gather", false).value,
         ddp_reduce_scatter_with_fp32_accumulation: draft
             .ddp_reduce_scatter_with_fp32_accumulation
             .value,
         ddp_bucket_size: bucket_size(reader),
+        recompute_granularity: optional_word(
+            reader,
+            "recompute_granularity",
+            &RecomputeGranularity::WORDS,
+        ),
+        recompute_method: optional_word(reader, "recompute_method", &RecomputeMethod::WORDS),
+        recompute_num_layers: reader
+            .count("recompute_num_layers", 0..=NUM_LAYERS_MAX, Some(0))
+            .value,
+        recompute_modules: reader
+            .words("recompute_modules", &RecomputeModule::WORDS)
+            .unwrap_or_default(),
+        async_save: reader.boolean("async_save", false).value,
         determinism: draft.determinism,
         env: match reader.table("env") {
             Some(table) => environment::environment(table, reader.findings),
@@ -142,35 +233,24 @@ fn bucket_size(reader: &mut Reader<'_>) -> Option<u32> {
     read.place.is_some().then_some(read.value)
 }
 
-fn untied(reader: &mut Reader<'_>) -> bool {
-    let untied = reader.boolean("untie_embeddings_and_output_weights", true);
-    if let (false, Some(place)) = (untied.value, &untied.place) {
-        reader.findings.push(
-            Diagnostic::error("not-simulated", "tied embeddings are not simulated")
-                .at(place, "expected true")
-                .with_note("tied weights are reduced over the first and the last stage as well"),
-        );
-    }
-    true
+fn optional_word<T: Clone>(
+    reader: &mut Reader<'_>,
+    key: &'static str,
+    words: &[(&str, T)],
+) -> Option<T> {
+    let words: Vec<(&str, Option<T>)> = words.iter().map(|(w, v)| (*w, Some(v.clone()))).collect();
+    reader.word(key, &words, None).value
 }
 
 /// Megatron arguments that are accepted at the one value that is simulated, so that a real
 /// recipe needs no deletions.
-const NEUTRAL: [(&str, &str); 16] = [
-    ("attention_dropout", "0.0"),
+const NEUTRAL: [(&str, &str); 8] = [
     ("context_parallel_size", "1"),
-    ("disable_bias_linear", "true"),
     ("expert_model_parallel_size", "1"),
     ("fp16", "false"),
-    ("normalization", "RMSNorm"),
     ("num_experts", "0"),
     ("optimizer", "adam"),
-    ("overlap_grad_reduce", "false"),
-    ("overlap_param_gather", "false"),
-    ("position_embedding_type", "rope"),
-    ("recompute_num_layers", "0"),
     ("rotary_percent", "1.0"),
-    ("swiglu", "true"),
     ("tp_comm_overlap", "false"),
     ("use_megatron_fsdp", "false"),
 ];

@@ -3,7 +3,10 @@
 //! Sources: Megatron-LM's `validate_args` (`megatron/training/arguments.py`) and
 //! `TransformerConfig.__post_init__`; the multiples of four are those of our vec4 kernels.
 
-use super::{Determinism, KV_CHANNELS_MAX, MICROBATCH_COUNT_MAX, Recipe, STATE_BYTES_MAX};
+use super::{
+    Determinism, KV_CHANNELS_MAX, LocalOrder, LrDecayStyle, MICROBATCH_COUNT_MAX, Normalization,
+    PositionEmbedding, Recipe, STATE_BYTES_MAX,
+};
 use crate::diagnostic::document::Read;
 use crate::diagnostic::{Diagnostic, Findings, Place};
 
@@ -12,11 +15,14 @@ pub(super) struct Draft {
     pub world_size: Read<u32>,
     pub tensor_model_parallel_size: Read<u32>,
     pub pipeline_model_parallel_size: Read<u32>,
+    pub num_virtual_stages_per_pipeline_rank: Read<u32>,
     pub sequence_parallel: Read<bool>,
     pub num_layers: Read<u32>,
     pub hidden_size: Read<u32>,
     pub ffn_hidden_size: Read<u32>,
     pub num_attention_heads: Read<u32>,
+    pub num_query_groups: Read<u32>,
+    pub kv_channels: Read<u32>,
     pub seq_length: Read<u32>,
     pub padded_vocab_size: Read<u32>,
     pub micro_batch_size: Read<u32>,
@@ -25,6 +31,7 @@ pub(super) struct Draft {
     pub accumulate_allreduce_grads_in_fp32: Read<bool>,
     pub grad_reduce_in_bf16: Read<bool>,
     pub use_distributed_optimizer: Read<bool>,
+    pub num_distributed_optimizer_instances: Read<u32>,
     pub ddp_reduce_scatter_with_fp32_accumulation: Read<bool>,
     pub determinism: Determinism,
     pub wgrad_splits: Read<u32>,
@@ -83,11 +90,28 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
         read: &draft.seq_length,
     };
 
+    let chunks = Named {
+        name: "num_virtual_stages_per_pipeline_rank",
+        read: &draft.num_virtual_stages_per_pipeline_rank,
+    };
+    let groups = Named {
+        name: "num_query_groups",
+        read: &draft.num_query_groups,
+    };
+    let channels = Named {
+        name: "kv_channels",
+        read: &draft.kv_channels,
+    };
+
     let divides = rules.multiple(&world, &[&tensor, &pipeline], 1);
-    rules.multiple(&layers, &[&pipeline], 1);
+    rules.multiple(&layers, &[&pipeline, &chunks], 1);
     rules.multiple(&heads, &[&tensor], 1);
+    rules.multiple(&heads, &[&groups], 1);
+    rules.multiple(&groups, &[&tensor], 1);
     // Rotary embeddings turn pairs: a head has an even width.
-    if rules.multiple(&hidden, &[&heads], 2) {
+    if draft.kv_channels.is_given() {
+        rules.multiple(&channels, &[], 2);
+    } else if rules.multiple(&hidden, &[&heads], 2) {
         head_width(draft, &mut rules);
     }
     rules.multiple(&hidden, &[&tensor], 4);
@@ -101,6 +125,63 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
     }
     tokens(draft, &mut rules);
     exclusions(draft, &mut rules);
+}
+
+/// What the training program cannot do yet.
+pub(super) fn pending(recipe: &Recipe, table: &Place, findings: &mut Findings) {
+    let wants = [
+        (
+            "num_virtual_stages_per_pipeline_rank",
+            recipe.num_virtual_stages_per_pipeline_rank > 1,
+        ),
+        (
+            "num_query_groups",
+            recipe.num_query_groups != recipe.num_attention_heads,
+        ),
+        (
+            "kv_channels",
+            recipe.kv_channels * recipe.num_attention_heads != recipe.hidden_size,
+        ),
+        (
+            "normalization",
+            recipe.normalization != Normalization::RMSNorm,
+        ),
+        ("swiglu", !recipe.swiglu),
+        ("disable_bias_linear", !recipe.disable_bias_linear),
+        (
+            "position_embedding_type",
+            recipe.position_embedding_type != PositionEmbedding::Rope,
+        ),
+        ("attention_dropout", recipe.attention_dropout > 0.0),
+        (
+            "untie_embeddings_and_output_weights",
+            !recipe.untie_embeddings_and_output_weights,
+        ),
+        (
+            "lr_decay_style",
+            recipe.lr_decay_style != LrDecayStyle::Constant,
+        ),
+        ("lr_warmup_iters", recipe.lr_warmup_iters > 0),
+        (
+            "num_distributed_optimizer_instances",
+            recipe.num_distributed_optimizer_instances > 1,
+        ),
+        ("overlap_grad_reduce", recipe.overlap_grad_reduce),
+        ("overlap_param_gather", recipe.overlap_param_gather),
+        (
+            "recompute_granularity",
+            recipe.recompute_granularity.is_some(),
+        ),
+        ("async_save", recipe.async_save),
+        (
+            "determinism.attention_backward",
+            recipe.determinism.attention_backward != LocalOrder::Ordered,
+        ),
+    ];
+    for (key, _) in wants.iter().filter(|(_, wanted)| *wanted) {
+        let message = format!("`{key}` is not simulated at this value");
+        findings.push(Diagnostic::error("not-simulated", message).at(table, ""));
+    }
 }
 
 /// The memory that the recipe is known to need.

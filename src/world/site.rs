@@ -46,6 +46,14 @@ pub enum Family {
     WgradSplitK,
     /// Gradients of the microbatches of one step.
     MicrobatchAccumulation,
+    /// Blocks of keys added into the gradient of a query.
+    AttentionGrad,
+    /// Token contributions to the gradient of a linear layer's bias.
+    BiasGrad,
+    /// The embedding's gradient over the first and the last stage, which share one matrix.
+    SharedEmbedding,
+    /// Gradient shards over the instances of the distributed optimizer.
+    OptimizerInstances,
 }
 
 /// A name that many commands share: copying it copies no text.

@@ -1,0 +1,103 @@
+//! Arguments with a fixed set of words, spelled as Megatron-LM spells them
+//! (`megatron/training/arguments.py`).
+
+use serde::Serialize;
+
+/// `--normalization`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Normalization {
+    LayerNorm,
+    RMSNorm,
+}
+
+impl Normalization {
+    pub const WORDS: [(&str, Normalization); 2] = [
+        ("LayerNorm", Normalization::LayerNorm),
+        ("RMSNorm", Normalization::RMSNorm),
+    ];
+}
+
+/// `--position-embedding-type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PositionEmbedding {
+    LearnedAbsolute,
+    Rope,
+    None,
+}
+
+impl PositionEmbedding {
+    pub const WORDS: [(&str, PositionEmbedding); 3] = [
+        ("learned_absolute", PositionEmbedding::LearnedAbsolute),
+        ("rope", PositionEmbedding::Rope),
+        ("none", PositionEmbedding::None),
+    ];
+}
+
+/// `--lr-decay-style`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LrDecayStyle {
+    Constant,
+    Linear,
+    Cosine,
+}
+
+impl LrDecayStyle {
+    pub const WORDS: [(&str, LrDecayStyle); 3] = [
+        ("constant", LrDecayStyle::Constant),
+        ("linear", LrDecayStyle::Linear),
+        ("cosine", LrDecayStyle::Cosine),
+    ];
+}
+
+/// `--recompute-granularity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecomputeGranularity {
+    /// Whole layers.
+    Full,
+    /// The modules of `recompute_modules`.
+    Selective,
+}
+
+impl RecomputeGranularity {
+    pub const WORDS: [(&str, RecomputeGranularity); 2] = [
+        ("full", RecomputeGranularity::Full),
+        ("selective", RecomputeGranularity::Selective),
+    ];
+}
+
+/// `--recompute-method`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecomputeMethod {
+    /// Every unit of `recompute_num_layers` layers.
+    Uniform,
+    /// The first `recompute_num_layers` layers of each stage or chunk.
+    Block,
+}
+
+impl RecomputeMethod {
+    pub const WORDS: [(&str, RecomputeMethod); 2] = [
+        ("uniform", RecomputeMethod::Uniform),
+        ("block", RecomputeMethod::Block),
+    ];
+}
+
+/// A word of `--recompute-modules`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecomputeModule {
+    CoreAttn,
+    Mlp,
+    Layernorm,
+}
+
+impl RecomputeModule {
+    pub const WORDS: [(&str, RecomputeModule); 3] = [
+        ("core_attn", RecomputeModule::CoreAttn),
+        ("mlp", RecomputeModule::Mlp),
+        ("layernorm", RecomputeModule::Layernorm),
+    ];
+}

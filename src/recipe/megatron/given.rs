@@ -1,0 +1,72 @@
+//! What a file says, before anything is made of it: arguments, variables, and where they stand.
+
+use crate::diagnostic::Place;
+
+/// Which kind of text the arguments come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenKind {
+    /// `tests/functional_tests/test_cases/*/*/model_config.yaml` of Megatron-LM.
+    FunctionalTest,
+    /// The block `------------------------ arguments ------------------------` that Megatron
+    /// prints at its start: every argument with the value that it ended up with.
+    ArgumentDump,
+    /// A launch line or script: `--flag value` words.
+    CommandLine,
+}
+
+/// The value of one argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GivenValue {
+    /// A flag without a value, or `true`.
+    On,
+    /// `false`.
+    Off,
+    /// Python's `None` in a dump, or an empty value in a file.
+    Nothing,
+    /// One word, as written; `${VARIABLES}` stand in it unreplaced.
+    Text(String),
+    /// Several words: `[a b]`, a Python list, or words after a flag.
+    List(Vec<String>),
+}
+
+/// One argument as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenArgument {
+    /// As written: `--num-layers`, `trainer.devices`, or `num_layers` in a dump.
+    pub flag: String,
+    pub value: GivenValue,
+    pub flag_place: Place,
+    pub value_place: Place,
+}
+
+/// One environment variable as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenVariable {
+    pub name: String,
+    pub value: String,
+    pub place: Place,
+}
+
+/// The arguments of one run of a case: `MODEL_ARGS`, `MODEL_ARGS_2` ...
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenPhase {
+    pub name: String,
+    pub place: Place,
+    pub arguments: Vec<GivenArgument>,
+    /// `MODEL_ENV_VARS.<name>`, such as `GPUS_PER_NODE`.
+    pub variables: Vec<GivenVariable>,
+}
+
+/// Everything a file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenJob {
+    pub kind: GivenKind,
+    /// In order; at least one.
+    pub phases: Vec<GivenPhase>,
+    pub env: Vec<GivenVariable>,
+    pub test_type: Option<String>,
+    pub mode: Option<String>,
+    pub launcher: Option<String>,
+    /// The name of the folder that holds a functional test's file.
+    pub case: Option<String>,
+}
