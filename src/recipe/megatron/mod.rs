@@ -7,6 +7,7 @@ mod meaning;
 
 pub use catalogue::{Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, variable};
 pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
+pub(crate) use meaning::Values;
 pub use meaning::{
     CaseFields, Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood,
     Verdict, World, WorldBasis, understand,
