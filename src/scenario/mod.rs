@@ -7,8 +7,11 @@ mod content;
 mod find;
 mod full_size;
 mod grade;
+mod in_code;
 mod load;
 mod read;
+#[cfg(feature = "strategies")]
+pub mod strategies;
 
 pub use choice::{ChoiceVariable, Scope, Values};
 pub use find::{Found, find_by_hash};
