@@ -10,6 +10,7 @@ mod limits;
 pub mod megatron;
 mod read;
 mod rules;
+mod scale;
 mod shape;
 
 pub use argument::{
@@ -18,6 +19,7 @@ pub use argument::{
 };
 pub use limits::*;
 pub use read::is_recipe;
+pub use scale::{Change, GrowError, ScaleOptions, Scaled, scaled};
 
 use std::collections::BTreeMap;
 
