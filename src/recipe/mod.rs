@@ -6,11 +6,13 @@
 
 mod argument;
 mod environment;
+mod in_code;
 mod limits;
 pub mod lint;
 pub mod megatron;
 mod read;
 mod rules;
+mod scale;
 mod shape;
 
 pub use argument::{
@@ -19,6 +21,7 @@ pub use argument::{
 };
 pub use limits::*;
 pub use read::is_recipe;
+pub use scale::{Change, GrowError, ScaleOptions, Scaled, scaled};
 
 use std::collections::BTreeMap;
 
