@@ -364,7 +364,7 @@ impl Draft<'_, '_> {
             return;
         }
         let fields = self.inputs.fields;
-        let replicas = self.inputs.world.size / (fields.tp * fields.pp).max(1);
+        let replicas = self.inputs.world.size / fields.tp.saturating_mul(fields.pp).max(1);
         let size = 40_000_000u64.max(1_000_000 * u64::from(replicas));
         self.whole("ddp_bucket_size", size, "overlap_grad_reduce");
         self.derive(
