@@ -9,6 +9,7 @@ use super::progress::Bars;
 use super::{RunArgs, memory, prover, regression};
 use crate::diagnostic::Diagnostic;
 use crate::prove::outcome::Outcome;
+use crate::recipe::ReshardLayout;
 use crate::report::{Exit, Report, Requirement};
 use crate::scenario::{Grade, Overrides, Scenario};
 
@@ -30,6 +31,10 @@ pub(super) struct CheckArgs {
     /// Count "proved on this input" as a pass
     #[arg(long, value_enum, value_name = "WHAT")]
     accept: Option<Accept>,
+    /// Resume on this layout, too: tensor x pipeline x virtual stages, such as 1x4xNone (may be
+    /// repeated; replaces the scenario's `checkpoint.reshard`)
+    #[arg(long, value_name = "TPxPPxVPP")]
+    reshard: Vec<ReshardLayout>,
     /// Write no file under .bitproof/regressions
     #[arg(long)]
     no_save: bool,
@@ -62,7 +67,7 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
 
 fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
     let overrides = Overrides {
-        set: args.run.set.clone(),
+        set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
         data: args.run.data.clone(),
         seed: args.seed,
         steps: args.steps,
@@ -94,6 +99,12 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
             output.refuse(name, vec![Diagnostic::error("not-checked", message)], exit)
         }
     }
+}
+
+/// `--reshard` as an assignment.
+fn reshard(args: &CheckArgs) -> Option<String> {
+    let layouts: Vec<String> = args.reshard.iter().map(|to| format!("\"{to}\"")).collect();
+    (!layouts.is_empty()).then(|| format!("checkpoint.reshard=[{}]", layouts.join(", ")))
 }
 
 fn nothing_checked(scenario: &Scenario) -> Diagnostic {
@@ -143,6 +154,9 @@ fn command(args: &CheckArgs, path: &Path) -> String {
         .data
         .iter()
         .for_each(|data| flag("--data", data.display().to_string()));
+    args.reshard
+        .iter()
+        .for_each(|layout| flag("--reshard", layout.to_string()));
     args.steps
         .iter()
         .for_each(|steps| flag("--steps", steps.to_string()));

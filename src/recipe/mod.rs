@@ -9,6 +9,7 @@ mod environment;
 mod limits;
 pub mod megatron;
 mod read;
+mod reshard;
 mod rules;
 mod shape;
 
@@ -18,6 +19,7 @@ pub use argument::{
 };
 pub use limits::*;
 pub use read::is_recipe;
+pub use reshard::{ReshardLayout, ReshardLayoutError};
 
 use std::collections::BTreeMap;
 
