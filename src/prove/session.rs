@@ -11,6 +11,7 @@ use crate::plan::{Environment, EnvironmentError};
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
+use crate::prove::twins::Twins;
 use crate::recipe::ReshardLayout;
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
@@ -62,6 +63,8 @@ pub struct Session {
     pub data_hash: Digest,
     world: World,
     kinds: Vec<CommunicatorKind>,
+    /// Plans are those of the real job's buffers, not of the small ones.
+    pub plans_at_full_size: bool,
     corpus: Corpus,
     engine: CpuEngine,
     workers: usize,
@@ -85,7 +88,9 @@ impl Session {
             true => &allocations[..],
             false => &allocations[..1],
         };
-        let plans = AllocationPlans::new(varying, &environment, communicators.clone());
+        let twins = Twins::of(&scenario, &options);
+        let plans_at_full_size = twins.is_some();
+        let plans = AllocationPlans::new(varying, &environment, communicators.clone(), twins);
         let registry = Arc::new(Registry::new()?);
         let bytes: Arc<[u8]> = match &scenario.data {
             Data::BuiltIn => BUILT_IN_TEXT.as_bytes().into(),
@@ -110,20 +115,24 @@ impl Session {
             allocations,
             registry,
             kinds,
+            plans_at_full_size,
         })
     }
 
-    /// The same job on another layout of its ranks, which stands for nothing larger.
+    /// The same job on another layout of its ranks. It stands for the real job on that layout, where
+    /// that divides.
     ///
     /// # Errors
     /// A layout that the recipe's rules or the training program refuse.
     pub fn resharded(&self, layout: ReshardLayout) -> Result<Session, CheckError> {
         let mut scenario = self.scenario.clone();
+        let own = scenario.recipe.own_layout();
         scenario.recipe = scenario.recipe.resharded(layout).map_err(|findings| {
             let first = findings.first().map(|finding| finding.message.clone());
             CheckError::Input(format!("{layout}: {}", first.unwrap_or_default()))
         })?;
-        scenario.full_size = None;
+        let full = scenario.full_size;
+        scenario.full_size = full.and_then(|full| full.resharded(own, layout));
         Session::new(scenario, self.workers)
     }
 
@@ -205,7 +214,11 @@ impl Session {
                 .map(|c| c.name.clone())
                 .collect(),
             full_size: Arc::new(FullSizeCounts::of(&self.scenario, self.kinds.clone())),
-            plans: Some(self.world.plans.clone()),
+            // Small buffers that have the orders of large ones need not be asked about those.
+            plans: match self.plans_at_full_size {
+                true => None,
+                false => Some(self.world.plans.clone()),
+            },
         }
     }
 }
