@@ -87,6 +87,14 @@ impl FullSizeAddends for FullSizeCounts {
                 tensor * u64::from(full.pipeline_model_parallel_size)
             }
             (Some(CommunicatorKind::World), _) => full.world_size(),
+            (Some(CommunicatorKind::Embedding), _) => 2,
+            // The scenario does not say how many instances the real job has: as many as here.
+            (Some(CommunicatorKind::IntraInstance), _) => grown(
+                u64::from(full.data_parallel_size),
+                u64::from(own.data_parallel_size),
+            ),
+            (Some(CommunicatorKind::InterInstance), _) => u64::from(here),
+            (Some(CommunicatorKind::Instance), _) => grown(full.world_size(), own.world_size()),
             (None, Family::DpGradients | Family::WgradSplitK | Family::MicrobatchAccumulation) => {
                 self.layout_size(family, full)
             }

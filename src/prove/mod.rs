@@ -12,6 +12,7 @@ pub mod plans;
 pub mod progress;
 pub mod remedy;
 pub mod replay;
+pub mod room;
 pub mod session;
 pub mod shrink;
 pub mod sweep;

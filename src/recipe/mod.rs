@@ -6,6 +6,7 @@
 
 mod argument;
 mod environment;
+mod in_code;
 mod limits;
 pub mod lint;
 pub mod megatron;

@@ -6,7 +6,7 @@ use super::{Scenario, imported, read};
 use crate::diagnostic::document::{Entry, Item, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, SourceError};
 use crate::recipe::is_recipe;
-use crate::recipe::megatron::is_megatron;
+use crate::recipe::megatron::{is_megatron, open};
 
 /// What the command line changes.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ pub struct Loaded {
 impl Scenario {
     /// Loads a scenario, or a bare recipe as the scenario around it.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Vec<Diagnostic>> {
-        let source = Source::read(path).map_err(|error| vec![unreadable(&error, path)])?;
+        let source = open(path).map_err(|error| vec![unreadable(&error, path)])?;
         Scenario::from_source(&source, path, overrides)
     }
 
@@ -61,7 +61,7 @@ impl Scenario {
 
     /// Everything that can be said about a file without running it, errors included.
     pub fn lint(path: &Path, overrides: &Overrides) -> Vec<Diagnostic> {
-        let source = match Source::read(path) {
+        let source = match open(path) {
             Ok(source) => source,
             Err(error) => return vec![unreadable(&error, path)],
         };

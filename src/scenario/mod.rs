@@ -8,8 +8,11 @@ mod find;
 mod full_size;
 mod grade;
 mod imported;
+mod in_code;
 mod load;
 mod read;
+#[cfg(feature = "strategies")]
+pub mod strategies;
 
 pub use choice::{ChoiceVariable, Scope, Values};
 pub use find::{Found, find_by_hash};
