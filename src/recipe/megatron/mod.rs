@@ -1,9 +1,11 @@
 //! Megatron-LM's configurations as bitproof's recipes: functional-test files, argument blocks of
 //! job logs, launch lines.
 
+mod catalogue;
 mod given;
 mod meaning;
 
+pub use catalogue::{Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, variable};
 pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 pub use meaning::{
     CaseFields, Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood,
