@@ -17,7 +17,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 impl Report {
     /// The report as a JSON object. Keys: `schema_version`, `grade`, `verdicts` (`within`,
-    /// `across`), `exit_code`, `scenario`, `expect`, `recipe`, `engine`, `steps`, `ranks`,
+    /// `across`), `exit_code`, `scenario`, `expect`, `import`, `recipe`, `engine`, `steps`, `ranks`,
     /// `nodes`, `choice_points` (a count a rung, `sensitive`, and
     /// `by_family`), `input_points`, `sampling`, `hazards`, `oracles` (`R2R`,
     /// `RES`, `XR`), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
@@ -43,6 +43,7 @@ impl Report {
             "exit_code": self.exit.code(),
             "scenario": outcome.scenario,
             "expect": expect,
+            "import": outcome.imported,
             "recipe": shortest(&outcome.recipe),
             "engine": outcome.engine,
             "steps": outcome.steps,

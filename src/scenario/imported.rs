@@ -69,7 +69,7 @@ pub(super) fn scenario(
 ) -> Result<Loaded, Vec<Diagnostic>> {
     let mut findings = Findings::default();
     let Some((given, understood)) = job(source, path, overrides, &mut findings) else {
-        return findings.finish(None);
+        return Err(findings.into_vec());
     };
     let loaded = small(&understood, source, overrides, &mut findings).and_then(|scaled| {
         let text = generated(&given, &understood, &scaled, path);
@@ -143,7 +143,10 @@ fn small(
     overrides: &Overrides,
     findings: &mut Findings,
 ) -> Option<Scaled> {
-    let full = understood.recipe.as_ref().filter(|_| !findings.has_errors())?;
+    let full = understood
+        .recipe
+        .as_ref()
+        .filter(|_| !findings.has_errors())?;
     let options = ScaleOptions {
         grow_dp: overrides.grow_dp,
         world_is_assumed: is_assumed(&understood.world),
@@ -180,7 +183,10 @@ fn generated(given: &GivenJob, understood: &Understood, scaled: &Scaled, path: &
 /// A test that resumes does so at the same fraction of its steps; every other job is resumed as
 /// any scenario is.
 fn checkpoint(rerun: &Rerun, understood: &Understood, steps: u32) -> Option<Checkpoint> {
-    let whole = understood.recipe.as_ref().map_or(1, |full| full.train_iters.max(1));
+    let whole = understood
+        .recipe
+        .as_ref()
+        .map_or(1, |full| full.train_iters.max(1));
     let reshard = rerun.resharding.iter().map(|to| {
         let chunks = to.num_virtual_stages_per_pipeline_rank;
         format!(
@@ -196,8 +202,8 @@ fn checkpoint(rerun: &Rerun, understood: &Understood, steps: u32) -> Option<Chec
         return None;
     }
     let place = |step: &u32| {
-        let nearest = (u64::from(*step) * u64::from(steps) + u64::from(whole) / 2)
-            / u64::from(whole);
+        let nearest =
+            (u64::from(*step) * u64::from(steps) + u64::from(whole) / 2) / u64::from(whole);
         (nearest as u32).clamp(1, last)
     };
     let mut restarts: Vec<u32> = rerun.restarts.iter().map(place).collect();
@@ -228,9 +234,8 @@ fn from_generated(
     let mut own = Findings::default();
     let document = Table::parse(source, &mut own)
         .and_then(|document| assigned(document, true, &overrides, &mut own));
-    let scenario = document.and_then(|document| {
-        read::scenario(&document, &site(path), &overrides, &mut own)
-    });
+    let scenario =
+        document.and_then(|document| read::scenario(&document, &site(path), &overrides, &mut own));
     // What variables mean was judged with the arguments.
     for finding in own.into_vec() {
         if finding.code != "env-without-effect" {

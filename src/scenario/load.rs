@@ -51,9 +51,8 @@ impl Scenario {
             return imported::scenario(source, path, overrides);
         }
         let mut findings = Findings::default();
-        let scenario = document(source, overrides, &mut findings).and_then(|document| {
-            read::scenario(&document, &site(path), overrides, &mut findings)
-        });
+        let scenario = document(source, overrides, &mut findings)
+            .and_then(|document| read::scenario(&document, &site(path), overrides, &mut findings));
         findings
             .finish(scenario)
             .map(|(scenario, warnings)| Loaded { scenario, warnings })
@@ -144,7 +143,9 @@ pub(super) fn assigned(
     overrides: &Overrides,
     findings: &mut Findings,
 ) -> Option<Table> {
-    let world = overrides.world.map(|ranks| ("--world", format!("recipe.world_size={ranks}")));
+    let world = overrides
+        .world
+        .map(|ranks| ("--world", format!("recipe.world_size={ranks}")));
     let set = overrides.set.iter().map(|text| ("--set", text.clone()));
     for (flag, text) in world.into_iter().chain(set) {
         let mut assignment = Table::parse_assignment(flag, &text, findings)?;

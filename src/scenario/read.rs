@@ -26,8 +26,8 @@ pub(super) fn scenario(
     // The name is shown everywhere: made harmless once, here.
     let name = escaped(name).into_owned();
     let about = reader.text("about").map(|(about, _)| about.to_string());
-    let recipe = recipe(&mut reader, site)
-        .and_then(|recipe| grown(recipe, overrides, reader.findings));
+    let recipe =
+        recipe(&mut reader, site).and_then(|recipe| grown(recipe, overrides, reader.findings));
     let seed = reader.integer("seed", 0..=i64::MAX, Some(0)).value as u64;
     let free = words(&mut reader, "free", &[("placement", Free::Placement)]);
     let oracles = OracleKind::ALL.map(|oracle| (oracle.name(), oracle));
