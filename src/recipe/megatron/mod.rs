@@ -17,6 +17,7 @@ mod yaml;
 pub use catalogue::{Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, variable};
 pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 pub use log_file::open;
+pub(crate) use meaning::Values;
 pub use meaning::{
     CaseFields, Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood,
     Verdict, World, WorldBasis, understand,

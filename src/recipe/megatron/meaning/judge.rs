@@ -46,16 +46,54 @@ fn verdict(dest: &str, setting: &Setting<'_>, values: &Values<'_>) -> (Verdict, 
         let reason = format!("`{text}` is not known here: Megatron's default is taken");
         return (Verdict::Replaced, reason);
     }
+    let need = need_of_value(dest, values).or_else(|| need_of_list(dest, values));
+    if let Some(what) = need {
+        return (Verdict::Unsupported, format!("it needs {what}"));
+    }
+    if dest == "add_qkv_bias" && values.flag("add_bias_linear") {
+        let reason = "every linear layer has biases here (validate_args sets it then)";
+        return (Verdict::NoBits, reason.to_string());
+    }
     match effect {
         Effect::Used(what) => (Verdict::Used, what.to_string()),
         Effect::Replaced(by) => (Verdict::Replaced, by.to_string()),
         Effect::NoBits(reason) => (Verdict::NoBits, reason.to_string()),
-        Effect::Needs(_) if values.is_default(dest) => {
-            (Verdict::NoBits, "at its default, which is simulated".to_string())
-        }
+        Effect::Needs(_) if values.is_default(dest) => (
+            Verdict::NoBits,
+            "at its default, which is simulated".to_string(),
+        ),
         Effect::Needs(what) => (Verdict::Unsupported, format!("it needs {what}")),
         Effect::Part(feature) => part(feature, values),
     }
+}
+
+/// What one value of an argument needs, where other values are simulated.
+fn need_of_value(dest: &str, values: &Values<'_>) -> Option<String> {
+    let need = match (dest, values.text(dest)?) {
+        ("lr_decay_style", "WSD") => "the WSD schedule",
+        ("lr_decay_style", "inverse-square-root") => "the inverse-square-root schedule",
+        ("position_embedding_type", "yarn") | ("rope_type", "yarn") => Feature::Yarn.name(),
+        ("position_embedding_type", "mrope") => Feature::Mrope.name(),
+        ("position_embedding_type", "relative") => Feature::RelativePosition.name(),
+        ("transformer_impl", "inference_optimized") => "layers made for inference",
+        _ => return None,
+    };
+    Some(need.to_string())
+}
+
+/// Modules of selective recompute that bitproof can run again.
+const RECOMPUTED: [&str; 3] = ["core_attn", "mlp", "layernorm"];
+
+/// As [`need_of_value`], for lists.
+fn need_of_list(dest: &str, values: &Values<'_>) -> Option<String> {
+    if dest != "recompute_modules" {
+        return None;
+    }
+    let modules = values.list(dest);
+    let odd = modules
+        .iter()
+        .find(|module| !RECOMPUTED.contains(&module.as_str()))?;
+    Some(format!("recompute of `{}`", escaped(odd)))
 }
 
 fn part(feature: Feature, values: &Values<'_>) -> (Verdict, String) {
@@ -63,7 +101,9 @@ fn part(feature: Feature, values: &Values<'_>) -> (Verdict, String) {
     match values.switched_on(feature.switches()) {
         Some(switch) => {
             let switch = switch.split('=').next().unwrap_or(switch);
-            let flag = values.setting(switch).map(|setting| setting.given.flag.clone());
+            let flag = values
+                .setting(switch)
+                .map(|setting| setting.given.flag.clone());
             let flag = flag.unwrap_or_else(|| switch.to_string());
             (
                 Verdict::Unsupported,
@@ -98,10 +138,15 @@ pub(super) fn needs(
             continue;
         }
         let setting = values.setting(dest).expect("it was read");
-        let Effect::Needs(what) = setting.argument.effect else {
-            continue;
+        let what = match setting.argument.effect {
+            Effect::Needs(what) => what.to_string(),
+            _ => match need_of_value(dest, values).or_else(|| need_of_list(dest, values)) {
+                Some(what) => what,
+                // A part of something that another argument asks for, and that is named there.
+                None => continue,
+            },
         };
-        push(what);
+        push(&what);
         let flag = escaped(&argument.flag);
         findings.push(
             Diagnostic::error("not-simulated", format!("`{flag}` needs {what}"))
@@ -123,7 +168,7 @@ pub(super) fn variables<'a>(
                 let finding = unknown(given);
                 let reason = finding.message.clone();
                 findings.push(finding);
-                (Verdict::Invalid, reason)
+                (Verdict::Unknown, reason)
             }
         };
         JudgedArgument {
@@ -135,6 +180,26 @@ pub(super) fn variables<'a>(
         }
     });
     judged.collect()
+}
+
+/// Variables that the recipe cannot be simulated with.
+pub(super) fn needs_of_variables(
+    judged: &[JudgedArgument],
+    findings: &mut Findings,
+) -> Vec<String> {
+    let unsupported = judged
+        .iter()
+        .filter(|variable| variable.verdict == Verdict::Unsupported);
+    let named = unsupported.map(|variable| {
+        let what = variable.reason.trim_start_matches("it needs ").to_string();
+        let name = escaped(&variable.flag);
+        findings.push(
+            Diagnostic::error("not-simulated", format!("`{name}` needs {what}"))
+                .at(&variable.place, "bitproof does not simulate it"),
+        );
+        what
+    });
+    named.collect()
 }
 
 fn of_variable(known: &Variable) -> (Verdict, String) {
@@ -151,8 +216,8 @@ fn of_variable(known: &Variable) -> (Verdict, String) {
 fn unknown(given: &GivenVariable) -> Diagnostic {
     let name = escaped(&given.name);
     let message = format!("`{name}` is not known: whether bits follow from it is not checked");
-    let finding = Diagnostic::warning("unknown-variable", message)
-        .at(&given.place, "not in the catalogue");
+    let finding =
+        Diagnostic::warning("unknown-variable", message).at(&given.place, "not in the catalogue");
     match nearest(&given.name, super::super::catalogue::variable_names()) {
         Some(known) => finding.with_help(format!("did you mean `{known}`?")),
         None => finding,

@@ -9,7 +9,10 @@ use crate::diagnostic::escaped;
 pub(super) enum Parsed {
     Value(Value),
     /// Megatron's parser would refuse it.
-    Wrong { message: String, expected: String },
+    Wrong {
+        message: String,
+        expected: String,
+    },
 }
 
 pub(super) fn parse(argument: &Argument, spelling: Spelling, given: &GivenValue) -> Parsed {
@@ -18,9 +21,16 @@ pub(super) fn parse(argument: &Argument, spelling: Spelling, given: &GivenValue)
     }
     match given {
         GivenValue::Nothing => Parsed::Value(Value::Nothing),
-        GivenValue::On | GivenValue::Off if spelling == Spelling::Attribute => Parsed::Value(
-            Value::Text(if *given == GivenValue::On { "True" } else { "False" }.to_string()),
-        ),
+        GivenValue::On | GivenValue::Off if spelling == Spelling::Attribute => {
+            Parsed::Value(Value::Text(
+                if *given == GivenValue::On {
+                    "True"
+                } else {
+                    "False"
+                }
+                .to_string(),
+            ))
+        }
         GivenValue::On | GivenValue::Off => wrong(argument, spelling, "no value", "a value"),
         GivenValue::Text(text) => one(argument, spelling, text),
         GivenValue::List(words) => several(argument, spelling, words),
@@ -38,7 +48,12 @@ fn flag(argument: &Argument, spelling: Spelling, given: &GivenValue) -> Parsed {
             _ => return wrong(argument, spelling, text, "no value: it is a switch"),
         },
         GivenValue::List(words) => {
-            return wrong(argument, spelling, &words.join(" "), "no value: it is a switch");
+            return wrong(
+                argument,
+                spelling,
+                &words.join(" "),
+                "no value: it is a switch",
+            );
         }
     };
     // `--no-x: false` leaves x alone.
@@ -82,7 +97,12 @@ fn several(argument: &Argument, spelling: Spelling, words: &[String]) -> Parsed 
         // A dump prints tuples and patterns as lists; a text of several words is one text.
         Kind::Text => Parsed::Value(Value::Text(words.join(" "))),
         _ if words.len() == 1 => one(argument, spelling, &words[0]),
-        _ => wrong(argument, spelling, &words.join(" "), &expected(argument.kind)),
+        _ => wrong(
+            argument,
+            spelling,
+            &words.join(" "),
+            &expected(argument.kind),
+        ),
     }
 }
 

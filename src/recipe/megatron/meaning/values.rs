@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::super::catalogue::{Argument, Catalogue, Kind, Spelling};
-use super::super::{GivenArgument, GivenPhase, GivenValue};
+use super::super::{GivenArgument, GivenPhase};
 use super::parse::{Parsed, parse};
 use crate::diagnostic::{Diagnostic, Findings, Place, escaped, nearest};
 
