@@ -9,6 +9,7 @@ use super::progress::Bars;
 use super::{JobArgs, RunArgs, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::outcome::Outcome;
+use crate::recipe::ReshardLayout;
 use crate::report::{Exit, Report, Requirement};
 use crate::scenario::{Grade, Overrides, Scenario};
 
@@ -34,6 +35,10 @@ pub(super) struct CheckArgs {
     /// Only say what is wrong with the files, without running anything
     #[arg(long, conflicts_with_all = ["require", "accept", "no_save"])]
     lint_only: bool,
+    /// Resume on this layout, too: tensor x pipeline x virtual stages, such as 1x4xNone (may be
+    /// repeated; replaces the scenario's `checkpoint.reshard`)
+    #[arg(long, value_name = "TPxPPxVPP")]
+    reshard: Vec<ReshardLayout>,
     /// Write no file under .bitproof/regressions
     #[arg(long)]
     no_save: bool,
@@ -68,7 +73,7 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
 
 fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
     let overrides = Overrides {
-        set: args.run.set.clone(),
+        set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
         data: args.run.data.clone(),
         seed: args.seed,
         steps: args.steps,
@@ -118,6 +123,12 @@ fn lint(name: String, findings: Vec<Diagnostic>, output: &mut Output) -> Exit {
     output.lint(name, findings, exit)
 }
 
+/// `--reshard` as an assignment.
+fn reshard(args: &CheckArgs) -> Option<String> {
+    let layouts: Vec<String> = args.reshard.iter().map(|to| format!("\"{to}\"")).collect();
+    (!layouts.is_empty()).then(|| format!("checkpoint.reshard=[{}]", layouts.join(", ")))
+}
+
 fn nothing_checked(scenario: &Scenario) -> Diagnostic {
     let message = format!("{}: nothing checked", scenario.name);
     Diagnostic::error("nothing-checked", message)
@@ -165,6 +176,9 @@ fn command(args: &CheckArgs, path: &Path) -> String {
         .data
         .iter()
         .for_each(|data| flag("--data", data.display().to_string()));
+    args.reshard
+        .iter()
+        .for_each(|layout| flag("--reshard", layout.to_string()));
     args.steps
         .iter()
         .for_each(|steps| flag("--steps", steps.to_string()));

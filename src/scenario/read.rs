@@ -50,7 +50,7 @@ pub(super) fn scenario(
     let steps = steps(&mut reader, overrides, &recipe);
     let full_size = reader.table("full_size");
     let full_size = full_size.map(|table| FullSize::read(table, &recipe, reader.findings));
-    let (checkpoint, oracles) = checkpoint(&mut reader, oracles, steps);
+    let (checkpoint, oracles) = checkpoint(&mut reader, oracles, steps, &recipe);
     reader.finish();
     let data = data?;
     data_is_long_enough(&data, &recipe, findings)?;
@@ -220,6 +220,7 @@ fn checkpoint(
     reader: &mut Reader<'_>,
     oracles: Option<Vec<OracleKind>>,
     steps: u32,
+    recipe: &Recipe,
 ) -> (CheckpointPlan, BTreeSet<OracleKind>) {
     let place = reader.place();
     let asked = oracles.is_some();
@@ -250,8 +251,20 @@ fn checkpoint(
         Some(items) => restarts(&mut reader, items, steps),
         None => default_restarts(steps),
     };
+    let reshard = reshard::read(&mut reader, recipe);
+    if restarts.is_empty() || !oracles.contains(&OracleKind::RES) {
+        let finding = reshard::nothing_to_resume(&reshard, reader.place());
+        finding
+            .into_iter()
+            .for_each(|finding| reader.findings.push(finding));
+    }
     reader.finish();
-    (CheckpointPlan { omit, restarts }, oracles)
+    let plan = CheckpointPlan {
+        omit,
+        restarts,
+        reshard,
+    };
+    (plan, oracles)
 }
 
 /// One restart after an odd and an even step, and two in one run, as far as the steps allow.
