@@ -3,8 +3,8 @@
 use super::argument::{Argument, Effect::*, Kind::*, arg, default_on, flag, negation};
 
 const LAYOUT_ON_DISK: super::Effect = NoBits(
-    "how the bytes of a checkpoint lie on disk and who moves them; what is loaded is what was saved \
-     (megatron/core/dist_checkpointing)",
+    "how the bytes of a checkpoint lie on disk and who moves them; what is loaded is what was \
+     saved (megatron/core/dist_checkpointing)",
 );
 const LOADED: super::Effect = Replaced(
     "bitproof starts from weights of its own; a resumed run loads what its first run saved",
@@ -130,7 +130,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         ]),
         "assume_ok_unexpected",
         NoBits(
-            "what is said about keys that do not match; none differ between a run and its resumption",
+            "what is said about keys that do not match; none differ between a run and its \
+             resumption",
         ),
     ),
     arg("dist-ckpt-workers", Int, "1", LAYOUT_ON_DISK),

@@ -5,13 +5,14 @@ use super::Feature::{EncoderDecoder, FillInTheMiddle, Sft};
 use super::argument::{Argument, Effect::*, Kind::*, arg, default_on, flag, negation};
 
 const TEXT: super::Effect = Replaced(
-    "bitproof trains on a text of its own, or on that of `data`: other text gives other values, and \
-     the same orders of sums",
+    "bitproof trains on a text of its own, or on that of `data`: other text gives other values, \
+     and the same orders of sums",
 );
 const LOADER: super::Effect =
     NoBits("how files are read, not what is in them (megatron/core/datasets)");
 const EVALUATION: super::Effect = NoBits(
-    "evaluation runs without gradients, dropout or updates, on another data set (training.py: evaluate)",
+    "evaluation runs without gradients, dropout or updates, on another data set (training.py: \
+     evaluate)",
 );
 const TOKENIZER: super::Effect =
     Replaced("bitproof reads bytes; of the tokenizer it takes the size of the vocabulary");

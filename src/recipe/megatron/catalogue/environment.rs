@@ -130,8 +130,8 @@ const VARIABLES: &[Variable] = &[
     var(
         "CUDA_DEVICE_MAX_CONNECTIONS",
         NoBits(
-            "hardware queues: in which order independent kernels start; hazards between streams are \
-         not checked",
+            "hardware queues: in which order independent kernels start; hazards between streams \
+         are not checked",
         ),
     ),
     var(

@@ -1,4 +1,4 @@
-//! Arguments of the parallel layout (`megatron/core/model_parallel_config.py`, `_add_distributed_args`).
+//! Arguments of the parallel layout (`ModelParallelConfig`, `_add_distributed_args`).
 
 use super::Feature::{self, TpOverlap};
 use super::argument::{Argument, Effect::*, Kind::*, arg, default_on, flag, negation};

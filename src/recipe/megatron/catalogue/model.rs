@@ -6,7 +6,8 @@ use super::argument::{Argument, Effect::*, Kind::*, arg, default_on, flag, negat
 
 const SHAPE: super::Effect = Used("the model's shape");
 const ELEMENTWISE: super::Effect = NoBits(
-    "an elementwise operation in one kernel or in several: the same in every run, and no sum is in it",
+    "an elementwise operation in one kernel or in several: the same in every run, and no sum is \
+     in it",
 );
 const INITIAL: super::Effect =
     Replaced("bitproof draws initial weights of its own, from the recipe's seed");
@@ -63,7 +64,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "no-position-embedding",
         "add_position_embedding",
         NoBits(
-            "deprecated: Megatron refuses it but with rope, where it changes nothing (validate_args)",
+            "deprecated: Megatron refuses it but with rope, where it changes nothing \
+             (validate_args)",
         ),
     ),
     arg("rotary-base", Int, "10000", Used("the rotary embedding")),
@@ -174,7 +176,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "no-bias-gelu-fusion",
         "bias_gelu_fusion",
         Replaced(
-            "a tanh GELU, where Megatron without the fusion takes an erf one: elementwise either way",
+            "a tanh GELU, where Megatron without the fusion takes an erf one: elementwise either \
+             way",
         ),
     ),
     negation("no-bias-swiglu-fusion", "bias_swiglu_fusion", ELEMENTWISE),
@@ -261,7 +264,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     default_on(
         "clone-scatter-output-in-embedding",
         NoBits(
-            "a copy of the embedding's output, to free its input earlier (language_model_embedding.py)",
+            "a copy of the embedding's output, to free its input earlier \
+             (language_model_embedding.py)",
         ),
     ),
     arg("mlp-chunks-for-prefill", Int, "1", Part(Inference)),
@@ -306,7 +310,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     flag(
         "distribute-saved-activations",
         NoBits(
-            "saved inputs are cut along tensor parallelism and gathered again, byte by byte (random.py)",
+            "saved inputs are cut along tensor parallelism and gathered again, byte by byte \
+             (random.py)",
         ),
     ),
     flag(

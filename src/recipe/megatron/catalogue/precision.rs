@@ -18,8 +18,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "no-gradient-accumulation-fusion",
         "gradient_accumulation_fusion",
         Used(
-            "microbatches are added in order, unrounded, as by the fused kernel; without the fusion \
-         Megatron rounds each weight gradient to the model's format first (layers.py)",
+            "microbatches are added in order, unrounded, as by the fused kernel; without the \
+         fusion Megatron rounds each weight gradient to the model's format first (layers.py)",
         ),
     ),
     arg("loss-scale", Float, "", Part(Fp16)),

@@ -263,7 +263,8 @@ impl Draft<'_, '_> {
             Diagnostic::warning("replaced-activation", message)
                 .at(values.place(dest), "without the fusion of bias and GELU")
                 .with_note(
-                    "both are elementwise: the values differ, and which orders are possible does not",
+                    "both are elementwise: the values differ, and which orders are possible does \
+                     not",
                 ),
         );
     }
@@ -369,7 +370,8 @@ impl Draft<'_, '_> {
         self.derive(
             "ddp_bucket_size",
             size,
-            "the larger of 40 million and one million x data-parallel size (DistributedDataParallel)",
+            "the larger of 40 million and one million x data-parallel size \
+             (DistributedDataParallel)",
         );
     }
 

@@ -51,8 +51,8 @@ fn embedding_backward(values: &Values<'_>) -> Derivation {
             in order (VocabParallelEmbedding, megatron/core/tensor_parallel/layers.py)";
         return derivation(key, ORDERED, reason);
     }
-    let reason = "no --deterministic-mode: F.embedding's backward adds the rows of a repeated token \
-        by atomics (megatron/core/tensor_parallel/layers.py)";
+    let reason = "no --deterministic-mode: F.embedding's backward adds the rows of a repeated \
+        token by atomics (megatron/core/tensor_parallel/layers.py)";
     derivation(key, ARRIVAL, reason)
 }
 

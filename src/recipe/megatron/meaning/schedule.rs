@@ -79,8 +79,8 @@ fn iterations(
             Diagnostic::warning("not-whole", message)
                 .at(values.place(dest), format!("{whole} taken"))
                 .with_note(
-                    "Megatron counts its schedule in samples, so the learning rate differs a little; \
-                     the orders of sums do not follow from it",
+                    "Megatron counts its schedule in samples, so the learning rate differs a \
+                     little; the orders of sums do not follow from it",
                 ),
         );
     }

@@ -106,13 +106,6 @@ impl<'a> Values<'a> {
         self.settings.get(dest)
     }
 
-    /// Every argument that was given, by attribute.
-    pub fn settings(&self) -> impl Iterator<Item = (&str, &Setting<'a>)> {
-        self.settings
-            .iter()
-            .map(|(dest, setting)| (dest.as_str(), setting))
-    }
-
     /// Where `dest` was written; the phase's own place where nobody wrote it.
     pub fn place(&self, dest: &str) -> &Place {
         self.setting(dest)
