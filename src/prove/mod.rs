@@ -18,6 +18,7 @@ pub mod shrink;
 pub mod sweep;
 pub mod switch;
 pub mod token;
+pub mod twins;
 pub mod vacuity;
 pub mod witness;
 

@@ -15,7 +15,7 @@ pub mod strategies;
 
 pub use choice::{ChoiceVariable, Scope, Values};
 pub use find::{Found, find_by_hash};
-pub use full_size::FullSize;
+pub use full_size::{FullModel, FullSize};
 pub use grade::Grade;
 pub use load::{Loaded, Overrides};
 
