@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::output::{Output, talk, warn};
+use super::output::{Output, talk};
 use super::progress::Bars;
 use super::{JobArgs, RunArgs, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
@@ -89,9 +89,7 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
         Ok(loaded) => loaded,
         Err(diagnostics) => return output.refuse(name, diagnostics, Exit::Usage),
     };
-    if !args.run.quiet {
-        warn(&loaded.warnings);
-    }
+    output.remark(&loaded.warnings);
     let mut scenario = loaded.scenario;
     scenario.accept_input |= args.accept.is_some();
     if scenario.compares_nothing() {
@@ -154,7 +152,7 @@ fn finish(
         accept_input: args.accept.is_some() || scenario.accept_input,
     };
     let report = Report::new(outcome, &requirement, scenario.expect.clone());
-    let report = report.repeated_by(command(args, path));
+    let report = report.repeated_by(command(args, path)).located(path);
     let exit = report.exit;
     output.report(report);
     exit

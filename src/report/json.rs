@@ -22,7 +22,8 @@ impl Report {
     /// `by_family`), `input_points`, `sampling`, `hazards`, `oracles` (`R2R`,
     /// `RES`, `XR`), `reshardings` (a load on another layout each), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
     /// `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
-    /// `not_covered`, `not_said`. What a check did not find is `null`, never absent.
+    /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
+    /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
         let outcome = &self.outcome;
         let slug = |grade: Option<Grade>| grade.map_or("not-checked", |grade| grade.slug());
@@ -69,6 +70,7 @@ impl Report {
             "certificate": outcome.certificate,
             "not_covered": outcome.not_covered,
             "not_said": outcome.not_said,
+            "diagnostics": drawn(&self.diagnostics()),
         })
     }
 }
@@ -77,7 +79,7 @@ impl Refusal {
     /// The object that stands in the place of a report. Keys: `schema_version`, `path`, `grade`
     /// (`null`), `exit_code`, `diagnostics`.
     pub fn to_json(&self) -> Value {
-        let diagnostics: Vec<_> = self.diagnostics.iter().map(Diagnostic::to_json).collect();
+        let diagnostics = drawn(&self.diagnostics);
         json!({
             "schema_version": SCHEMA_VERSION,
             "path": self.name,
@@ -86,6 +88,10 @@ impl Refusal {
             "diagnostics": diagnostics,
         })
     }
+}
+
+fn drawn(diagnostics: &[Diagnostic]) -> Vec<Value> {
+    diagnostics.iter().map(Diagnostic::to_json).collect()
 }
 
 /// JSON in which an `f32` is the shortest decimal that reads back as it. Built as a value it would
