@@ -31,14 +31,17 @@ pub enum CommunicatorKind {
     /// Tensor and pipeline parallel together: one copy of the model.
     ModelParallel,
     World,
+    /// First and last pipeline stage, which may share the word embedding; none with one stage.
+    Embedding,
 }
 
 impl CommunicatorKind {
-    const ALL: [CommunicatorKind; 4] = [
+    const ALL: [CommunicatorKind; 5] = [
         CommunicatorKind::TensorParallel,
         CommunicatorKind::DataParallel,
         CommunicatorKind::ModelParallel,
         CommunicatorKind::World,
+        CommunicatorKind::Embedding,
     ];
 
     fn name(self) -> &'static str {
@@ -47,6 +50,7 @@ impl CommunicatorKind {
             CommunicatorKind::DataParallel => "dp",
             CommunicatorKind::ModelParallel => "mp",
             CommunicatorKind::World => "world",
+            CommunicatorKind::Embedding => "embd",
         }
     }
 }
@@ -58,6 +62,8 @@ pub struct GroupIds {
     pub data: GroupId,
     pub model: GroupId,
     pub world: GroupId,
+    /// On the first and the last of several pipeline stages.
+    pub embedding: Option<GroupId>,
 }
 
 /// A rank's place in each dimension.
@@ -145,12 +151,12 @@ impl Layout {
     }
 
     /// Every communicator: tensor-parallel groups, data-parallel ones, model-parallel ones, the
-    /// world; each kind in order of its least rank, ranks ascending.
+    /// world, embedding groups; each kind in order of its least rank, ranks ascending.
     pub fn communicators(&self) -> Vec<Communicator> {
         let mut list = Vec::new();
         for kind in CommunicatorKind::ALL {
             for place in 0..self.group_count(kind) {
-                let named = |rank: &u32| self.group_place(kind, *rank) == place;
+                let named = |rank: &u32| self.group_place(kind, *rank) == Some(place);
                 let name = format!("{}{place}", kind.name());
                 let ranks: Vec<u32> = (0..self.world_size()).filter(named).collect();
                 list.push(Communicator {
@@ -177,18 +183,24 @@ impl Layout {
                 .iter()
                 .take_while(|other| **other != kind);
             let first: u32 = before.map(|other| self.group_count(*other)).sum();
-            GroupId(first + self.group_place(kind, rank))
+            let place = self.group_place(kind, rank)?;
+            Some(GroupId(first + place))
         };
+        let every = |kind| id(kind).expect("every rank is in a group of this kind");
         GroupIds {
-            tensor: id(CommunicatorKind::TensorParallel),
-            data: id(CommunicatorKind::DataParallel),
-            model: id(CommunicatorKind::ModelParallel),
-            world: id(CommunicatorKind::World),
+            tensor: every(CommunicatorKind::TensorParallel),
+            data: every(CommunicatorKind::DataParallel),
+            model: every(CommunicatorKind::ModelParallel),
+            world: every(CommunicatorKind::World),
+            embedding: id(CommunicatorKind::Embedding),
         }
     }
 
     fn group_count(&self, kind: CommunicatorKind) -> u32 {
+        let stages = self.pipeline_model_parallel_size;
         let size = match kind {
+            CommunicatorKind::Embedding if stages == 1 => return 0,
+            CommunicatorKind::Embedding => stages,
             CommunicatorKind::TensorParallel => self.tensor_model_parallel_size,
             CommunicatorKind::DataParallel => self.data_parallel_size,
             CommunicatorKind::ModelParallel => {
@@ -199,16 +211,23 @@ impl Layout {
         self.world_size() / size
     }
 
-    /// The number of a rank's group among those of its kind, which go by their least ranks.
-    fn group_place(&self, kind: CommunicatorKind, rank: u32) -> u32 {
+    /// The number of a rank's group among those of its kind, which go by their least ranks; `None`
+    /// for a rank in none.
+    fn group_place(&self, kind: CommunicatorKind, rank: u32) -> Option<u32> {
+        let (tp, stages) = (
+            self.tensor_model_parallel_size,
+            self.pipeline_model_parallel_size,
+        );
         let place = self.coordinates(rank);
         match kind {
-            CommunicatorKind::TensorParallel => rank / self.tensor_model_parallel_size,
-            CommunicatorKind::DataParallel => {
-                place.tensor + self.tensor_model_parallel_size * place.stage
+            CommunicatorKind::TensorParallel => Some(rank / tp),
+            CommunicatorKind::DataParallel => Some(place.tensor + tp * place.stage),
+            CommunicatorKind::ModelParallel => Some(place.data),
+            CommunicatorKind::World => Some(0),
+            CommunicatorKind::Embedding => {
+                let is_end = place.stage == 0 || place.stage + 1 == stages;
+                (stages > 1 && is_end).then_some(place.tensor + tp * place.data)
             }
-            CommunicatorKind::ModelParallel => place.data,
-            CommunicatorKind::World => 0,
         }
     }
 }
@@ -250,15 +269,36 @@ mod tests {
     }
 
     #[test]
+    fn embedding_groups_join_the_ends_of_each_pipeline() {
+        for mapping in [false, true] {
+            let mut layout = layout(mapping);
+            layout.pipeline_model_parallel_size = 4;
+            let list = layout.communicators();
+            for rank in 0..layout.world_size() {
+                let place = layout.coordinates(rank);
+                let ends = [0, 3].map(|stage| layout.rank(Coordinates { stage, ..place }));
+                let group = layout.groups_of(rank).embedding;
+                assert_eq!(group.is_some(), ends.contains(&rank));
+                if let Some(group) = group {
+                    assert_eq!(list[group.0 as usize].ranks[..], ends);
+                }
+            }
+            layout.pipeline_model_parallel_size = 1;
+            assert_eq!(layout.groups_of(0).embedding, None);
+        }
+    }
+
+    #[test]
     fn coordinates_are_inverse_and_groups_hold_their_rank() {
         for mapping in [false, true] {
             let layout = layout(mapping);
             let list = layout.communicators();
-            assert_eq!(list.len(), 8 + 4 + 4 + 1);
+            assert_eq!(list.len(), 8 + 4 + 4 + 1 + 8);
             for rank in 0..16 {
                 assert_eq!(layout.rank(layout.coordinates(rank)), rank);
                 let ids = layout.groups_of(rank);
-                for id in [ids.tensor, ids.data, ids.model, ids.world] {
+                let every = [ids.tensor, ids.data, ids.model, ids.world];
+                for id in every.into_iter().chain(ids.embedding) {
                     assert!(list[id.0 as usize].ranks.contains(&rank));
                 }
             }
