@@ -17,6 +17,7 @@ use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
 use crate::prove::{Grade, token, vacuity, witness};
+use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
 use crate::train::Trainer;
 use crate::world::GroupId;
@@ -54,6 +55,7 @@ pub(super) fn outcome(
         },
         within: verdicts.within,
         across: verdicts.across,
+        imported: scenario.imported.clone(),
         recipe: scenario.recipe.clone(),
         engine: session.engine_identity(),
         steps: scenario.steps,
@@ -467,7 +469,9 @@ fn not_covered(session: &Session) -> Vec<String> {
             .to_string(),
         "hardware corruption, and whether the training is correct".to_string(),
     ];
-    let variables = &session.scenario.recipe.env;
+    let recipe = &session.scenario.recipe;
+    list.extend(run_synchronously(recipe));
+    let variables = &recipe.env;
     let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
     if !set("NCCL_ALGO") {
         list.push(
@@ -511,6 +515,26 @@ fn not_covered(session: &Session) -> Vec<String> {
         list.push(format!("what these variables change: {names}"));
     }
     list
+}
+
+/// What the job does beside the training and the simulation does in its place.
+fn run_synchronously(recipe: &Recipe) -> impl Iterator<Item = String> {
+    let switches = [
+        (
+            recipe.async_save,
+            "async_save: the checkpoint is saved before the next step",
+        ),
+        (
+            recipe.overlap_grad_reduce,
+            "overlap_grad_reduce: gradients are reduced after the last backward",
+        ),
+        (
+            recipe.overlap_param_gather,
+            "overlap_param_gather: parameters are gathered before the next forward",
+        ),
+    ];
+    let on = switches.into_iter().filter(|(on, _)| *on);
+    on.map(|(_, what)| format!("hazards of {what} here; run synchronously, and not checked"))
 }
 
 fn not_said(grade: Grade, across: bool) -> String {

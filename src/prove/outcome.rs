@@ -8,7 +8,7 @@ use crate::numerics::ladder::Rung;
 use crate::prove::oracle::reshard::{LaterStep, Resharding};
 use crate::prove::sweep::Reach;
 use crate::recipe::Recipe;
-use crate::scenario::{ChoiceVariable, Grade, OracleKind};
+use crate::scenario::{ChoiceVariable, Grade, Imported, OracleKind};
 use crate::world::{Family, NodeId, Site};
 
 /// The whole outcome of one check of one scenario.
@@ -19,6 +19,8 @@ pub struct Outcome {
     pub within: Option<Grade>,
     /// The verdict across allocations; `None` where placement is not free.
     pub across: Option<Grade>,
+    /// The job that the scenario was made from, if it was.
+    pub imported: Option<Imported>,
     pub recipe: Recipe,
     pub engine: EngineIdentity,
     pub steps: u32,

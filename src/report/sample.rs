@@ -49,6 +49,7 @@ pub fn proved() -> Outcome {
         },
         within: Some(Grade::Proved),
         across: None,
+        imported: None,
         recipe: recipe(),
         engine: EngineIdentity {
             name: "cpu".into(),

@@ -7,6 +7,7 @@ mod content;
 mod find;
 mod full_size;
 mod grade;
+mod imported;
 mod in_code;
 mod load;
 mod read;
@@ -18,6 +19,7 @@ pub use choice::{ChoiceVariable, Scope, Values};
 pub use find::{Found, find_by_hash};
 pub use full_size::{FullModel, FullSize};
 pub use grade::Grade;
+pub use imported::Imported;
 pub use load::{Loaded, Overrides};
 
 use std::collections::BTreeSet;
@@ -142,6 +144,8 @@ pub struct Scenario {
     /// *Proved on this input* counts as a pass.
     pub accept_input: bool,
     pub expect: Option<Expectation>,
+    /// The job that the scenario was made from; decides nothing, and is not part of its text.
+    pub imported: Option<Imported>,
 }
 
 impl Scenario {
