@@ -170,10 +170,11 @@ impl Layouts<'_> {
                 layout.pipeline_model_parallel_size,
             )
         };
-        let drops = self.straight.model.hidden_dropout > 0.0;
-        (drops && flat_orders(self.straight) != flat_orders(self.resumed)
-            || drops && sizes(self.straight) != sizes(self.resumed))
-        .then(|| PlanDifference {
+        let model = &self.straight.model;
+        let drops = model.hidden_dropout > 0.0 || model.attention_dropout > 0.0;
+        // A generator serves its rank's layers one after another.
+        let others = sizes(self.straight) != sizes(self.resumed) || self.flat_orders_differ();
+        (drops && others).then(|| PlanDifference {
             family: None,
             why: "dropout's masks are drawn by other generators".to_string(),
             first_site: None,
