@@ -3,10 +3,14 @@
 
 mod harness;
 
+use std::sync::Arc;
+
 use bitproof::numerics::Dtype;
-use bitproof::train::{Corpus, Initial, TrainOptions};
+use bitproof::train::{Corpus, Initial, TrainOptions, Trainer};
+use bitproof::world::Rank;
 use harness::{
-    distance, read_gradients, small_corpus, small_options, train, whole_gradients, with_layout,
+    as_gpt3, distance, read_gradients, small_corpus, small_options, train, whole_gradients,
+    with_biases, with_layout,
 };
 
 /// Gradients of f32 layouts: greatest difference over greatest magnitude, tensor by tensor. Sums of
@@ -21,13 +25,16 @@ fn is_near(have: f32, want: f32) -> bool {
     f64::from(have / want - 1.0).abs() <= LOSS_BOUND
 }
 
-/// Trains both and says what differs by more than the bounds.
 fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
+    compare_from(&Initial::Seeded(serial.seed), serial, layout)
+}
+
+/// Trains both and says what differs by more than the bounds.
+fn compare_from(initial: &Initial, serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
     let corpus = small_corpus(serial);
-    let initial = Initial::Seeded(serial.seed);
-    let (expected, seen) = train(serial, &corpus, &initial, STEPS, read_gradients);
+    let (expected, seen) = train(serial, &corpus, initial, STEPS, read_gradients);
     let whole = whole_gradients(serial, &seen[&0]);
-    let (record, seen) = train(layout, &corpus, &initial, STEPS, read_gradients);
+    let (record, seen) = train(layout, &corpus, initial, STEPS, read_gradients);
     let mut faults = Vec::new();
     for (key, want) in &expected.metrics {
         let have = record.metrics[key];
@@ -36,7 +43,10 @@ fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
         }
     }
     for (name, have) in whole_gradients(layout, &seen[&0]) {
-        let want: Vec<f64> = whole[&name].iter().map(|v| f64::from(*v)).collect();
+        // The last stage's copy of a shared embedding has the embedding's gradient.
+        let shared = || &whole["embedding.word_embeddings.weight"];
+        let want = whole.get(&name).unwrap_or_else(shared).iter();
+        let want: Vec<f64> = want.map(|v| f64::from(*v)).collect();
         let (greatest, _) = distance(&have, &want);
         if greatest > BOUND {
             faults.push(format!("{name}: {greatest:.2e}"));
@@ -169,6 +179,110 @@ fn everything_together_stages_first() {
     let mut options = sequence_parallel(distributed(with_layout(small_options(), 2, 2, 2), None));
     options.layout.use_tp_pp_dp_mapping = true;
     check(options);
+}
+
+/// GPT-3's options but for dropout, whose masks are the layout's own.
+fn gpt3() -> TrainOptions {
+    let mut options = small_options();
+    as_gpt3(&mut options);
+    options.model.attention_dropout = 0.0;
+    options.model.hidden_dropout = 0.0;
+    options
+}
+
+fn check_gpt3(layout: TrainOptions) {
+    let serial = gpt3();
+    let faults = compare_from(&with_biases(&serial), &serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn gpt3_tensor_parallel() {
+    check_gpt3(with_layout(gpt3(), 4, 1, 1));
+    check_gpt3(sequence_parallel(with_layout(gpt3(), 4, 1, 1)));
+}
+
+/// The shared embedding's gradient comes from both ends, and counts once in the norm.
+#[test]
+fn gpt3_pipeline_parallel() {
+    check_gpt3(with_layout(gpt3(), 1, 2, 1));
+    check_gpt3(with_layout(gpt3(), 2, 2, 1));
+}
+
+#[test]
+fn gpt3_everything_together() {
+    check_gpt3(sequence_parallel(with_layout(gpt3(), 2, 2, 2)));
+    for bucket_size in [None, Some(1000)] {
+        check_gpt3(sequence_parallel(distributed(
+            with_layout(gpt3(), 2, 2, 2),
+            bucket_size,
+        )));
+    }
+}
+
+#[test]
+fn grouped_queries_over_tensor_parallel_ranks() {
+    let mut serial = small_options();
+    serial.model.num_query_groups = 2;
+    serial.model.kv_channels = 8;
+    let layout = with_layout(serial.clone(), 2, 1, 1);
+    assert_eq!(compare(&serial, &layout), Vec::<String>::new());
+}
+
+/// Which elements of the embedding were dropped in the last microbatch, and the mask of the first
+/// layer's attention, on each rank.
+fn masks(options: &TrainOptions) -> Vec<(Vec<bool>, Vec<u32>)> {
+    let inspect = |rank: &mut Rank, trainer: &Trainer, _| {
+        let saved = trainer.pipeline.saved().last().expect("a microbatch");
+        let mut words = rank.read("input", saved.input)?;
+        words.insert(0, words.len() as u32);
+        let mask = trainer.pipeline.gpt.stage.scratch.attention_mask;
+        words.extend(rank.read("mask", mask.expect("the attention drops"))?);
+        Ok(words)
+    };
+    let initial = Initial::Seeded(1);
+    let (record, seen) = train(options, &small_corpus(options), &initial, 1, inspect);
+    assert_eq!(record.drifts, []);
+    let split = |words: &Vec<u32>| {
+        let (input, mask) = words[1..].split_at(words[0] as usize);
+        (input.iter().map(|word| *word == 0).collect(), mask.to_vec())
+    };
+    seen[&0].values().map(split).collect()
+}
+
+/// Attention masks differ over tensor-parallel ranks; hidden ones where the sequence is split, and
+/// nowhere else.
+#[test]
+fn dropout_masks_differ_where_activations_do() {
+    let mut options = gpt3();
+    options.model.attention_dropout = 0.3;
+    options.model.hidden_dropout = 0.3;
+    for splits in [false, true] {
+        let mut layout = with_layout(options.clone(), 2, 1, 1);
+        layout.model.sequence_parallel = splits;
+        let ranks = masks(&layout);
+        let (hidden, attention) = (&ranks[0].0, &ranks[0].1);
+        let dropped = hidden.iter().filter(|dropped| **dropped).count();
+        let share = dropped as f64 / hidden.len() as f64;
+        assert!((0.2..0.4).contains(&share), "{share} was dropped");
+        assert_ne!(*attention, ranks[1].1);
+        assert_eq!(*hidden != ranks[1].0, splits);
+    }
+}
+
+/// Negative control of the shared embedding: a copy that trains by itself is seen.
+#[test]
+fn an_embedding_that_is_not_shared_is_seen() {
+    let serial = gpt3();
+    let mut other = with_layout(gpt3(), 1, 2, 1);
+    other.model.untie_embeddings_and_output_weights = true;
+    let Initial::Given(mut whole) = with_biases(&serial) else {
+        unreachable!("weights with biases are given")
+    };
+    let embedding = whole["embedding.word_embeddings.weight"].clone();
+    let map = Arc::make_mut(&mut whole);
+    map.insert("output_layer.weight".to_string(), embedding);
+    assert!(!compare_from(&Initial::Given(whole), &serial, &other).is_empty());
 }
 
 /// Negative controls: a run that is not the same training is seen.

@@ -1,5 +1,6 @@
 //! One pipeline stage of the model, forward and backward of a microbatch.
 
+use crate::model::dropout::{RNG_WORDS, Site};
 use crate::model::embedding::Embedding;
 use crate::model::head::Head;
 use crate::model::stage::Stage;
@@ -22,7 +23,7 @@ pub struct Saved {
     /// `[local tokens, hidden]`: what enters the first layer, received or embedded.
     pub input: Tensor,
     pub layers: Vec<LayerSaved>,
-    /// `[4]`: RNG words that the masks of this microbatch are made from.
+    /// `[2, 4]`: RNG words that the masks of this microbatch are made from, of both generators.
     pub rng: Tensor,
     /// `[local tokens, hidden]`: gradient of `input`, sent to the stage before.
     pub grad_input: Tensor,
@@ -63,7 +64,7 @@ impl Gpt {
                     LayerSaved::allocate(rank, &self.stage, &name)
                 })
                 .collect(),
-            rng: rank.alloc(&format!("saved{place}.rng"), Dtype::U32, 4),
+            rng: rank.alloc(&format!("saved{place}.rng"), Dtype::U32, 2 * RNG_WORDS),
             grad_input: rank.alloc(&format!("saved{place}.grad_input"), dtype, words),
         }
     }
@@ -77,8 +78,8 @@ impl Gpt {
         embedding.forward(rank, &self.stage, tokens, saved.input);
         if self.stage.drops() {
             rank.module("embedding", |rank| {
-                self.stage
-                    .dropout(rank, 0, saved.rng, saved.input, saved.input);
+                let (stage, x) = (&self.stage, saved.input);
+                stage.dropout(rank, Site::Embedding, saved.rng, x, x);
             });
         }
     }
@@ -155,8 +156,8 @@ impl Gpt {
         if self.stage.drops() {
             grad = self.stage.scratch.masked;
             rank.module("embedding", |rank| {
-                self.stage
-                    .dropout(rank, 0, saved.rng, saved.grad_input, grad);
+                let (stage, x) = (&self.stage, saved.grad_input);
+                stage.dropout(rank, Site::Embedding, saved.rng, x, grad);
             });
         }
         embedding.backward(rank, &self.stage, segments, grad, microbatch);

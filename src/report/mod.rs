@@ -15,6 +15,7 @@ mod sample;
 pub use exit::{Exit, Requirement};
 pub use json::SCHEMA_VERSION;
 pub use junit::junit;
+pub(crate) use names::counted;
 pub use places::KeyPlaces;
 pub use refusal::{Checked, Refusal};
 pub use terminal::Detail;

@@ -10,8 +10,9 @@
 //! - The padding is there without the distributed optimizer too: switching it moves no parameter.
 //! - `ddp_bucket_size` acts on every pipeline stage, with or without overlap, and the gaps that
 //!   align parameters do not count towards it: in a toy they are as large as parameters.
-//! - Embedding and output layer are untied, and all parameters have one type: there is one buffer,
-//!   and no bucket for a shared embedding alone.
+//! - A word embedding that the last stage has a copy of is alone in its bucket, so that both stages
+//!   cut it into the same shards; Megatron-LM does so with the distributed optimizer only.
+//! - All parameters have one type: there is one buffer.
 
 use std::ops::Range;
 
@@ -62,12 +63,18 @@ impl FlatLayout {
         let mut buckets = Vec::new();
         let (mut start, mut end, mut held) = (0u32, 0u32, 0u32);
         for place in (0..parameters.len()).rev() {
+            let alone = parameters[place].is_shared_embedding();
+            if alone && held > 0 {
+                end = start + (end - start).next_multiple_of(whole);
+                buckets.push(Bucket { range: start..end });
+                (start, held) = (end, 0);
+            }
             let offset = end.next_multiple_of(ALIGNMENT);
             offsets[place] = offset;
             end = offset + parameters[place].len();
             held += parameters[place].len();
             let full = bucket_size.is_some_and(|size| held >= size);
-            if full || place == 0 {
+            if full || alone || place == 0 {
                 end = start + (end - start).next_multiple_of(whole);
                 buckets.push(Bucket { range: start..end });
                 (start, held) = (end, 0);
@@ -104,7 +111,7 @@ impl FlatLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Partition;
+    use crate::model::{Partition, Role};
 
     fn parameters(sizes: &[u32]) -> Vec<Parameter> {
         let one = |(place, columns): (usize, &u32)| Parameter {
@@ -113,6 +120,8 @@ mod tests {
             columns: *columns,
             partition: Partition::Replicated,
             decays: false,
+            role: Role::Bias,
+            sequence_parallel: false,
         };
         sizes.iter().enumerate().map(one).collect()
     }
@@ -143,6 +152,20 @@ mod tests {
                 }
             }
             assert!(shards.iter().all(|count| *count == 1));
+        }
+    }
+
+    /// First and last stage cut their shared embedding alike, wherever it lies.
+    #[test]
+    fn a_shared_embedding_is_alone_in_its_bucket() {
+        for (place, sizes) in [(0, [100, 7, 64]), (2, [64, 7, 100]), (1, [7, 100, 64])] {
+            let mut list = parameters(&sizes);
+            list[place].role = Role::SharedCopy;
+            let flat = FlatLayout::new(&list, None, 2);
+            let holds = |bucket: &&Bucket| bucket.range.contains(&flat.offsets[place]);
+            let own = flat.buckets.iter().find(holds).unwrap();
+            assert_eq!((own.range.start, own.len()), (flat.offsets[place], 128));
+            assert_eq!(flat.buckets.len(), if place == 1 { 3 } else { 2 });
         }
     }
 

@@ -1,7 +1,8 @@
-//! From microbatch gradients to what the optimizer reads: accumulation, the gains' sum over
-//! tensor-parallel ranks, the average over data-parallel ones.
+//! From microbatch gradients to what the optimizer reads: accumulation, the sum of norms and
+//! row-parallel biases over tensor-parallel ranks, the average over data-parallel ones, the sum of a
+//! shared embedding over the two stages that hold it.
 
-use crate::model::{ParameterId, Partition, Stage};
+use crate::model::{ParameterId, Stage};
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::train::bucket::FlatLayout;
@@ -18,9 +19,9 @@ pub struct Gradients {
     pub reduced: Tensor,
     /// Blocks of all ranks for one bucket each, before they are added here in fp32.
     received: Option<Tensor>,
-    /// Gains one after another, as Megatron coalesces them.
+    /// Norms and row-parallel biases one after another, as Megatron coalesces them.
     coalesced: Option<Tensor>,
-    gains: Vec<ParameterId>,
+    sequence_parallel: Vec<ParameterId>,
 }
 
 /// Whether optimizer state is cut into shards.
@@ -57,15 +58,15 @@ impl Gradients {
             whole
         };
         let by_hand = shards(options) && options.ddp_reduce_scatter_with_fp32_accumulation;
-        let gains = replicated(stage);
-        let gain_words = gains.len() as u32 * stage.shape.hidden_size;
+        let sequence_parallel = sequence_parallel(stage);
+        let words = sequence_parallel.len() as u32 * stage.shape.hidden_size;
         let meets = stage.shape.splits_sequence();
         Gradients {
             flat,
             reduced,
             received: by_hand.then(|| rank.alloc("grad_received", dtype, layout.len())),
-            coalesced: meets.then(|| rank.alloc("gains_grad", Dtype::F32, gain_words)),
-            gains,
+            coalesced: meets.then(|| rank.alloc("gains_grad", Dtype::F32, words)),
+            sequence_parallel,
         }
     }
 
@@ -84,6 +85,7 @@ impl Gradients {
         self.meet_gains(rank, stage);
         self.scale(rank, options);
         self.meet_data(rank, options, layout, groups);
+        self.meet_embedding(rank, options, stage, layout, groups);
     }
 
     fn accumulate(&self, rank: &mut Rank, options: &TrainOptions, stage: &Stage) {
@@ -101,14 +103,16 @@ impl Gradients {
         rank.module("main_grad", |rank| rank.fold("accumulate", fold));
     }
 
-    /// Under sequence parallelism a gain has seen only this rank's tokens (Megatron-LM,
-    /// `_allreduce_non_tensor_model_parallel_grads`; done there after the data-parallel reduction).
+    /// Under sequence parallelism a norm, or the bias of a row-parallel linear, has seen only this
+    /// rank's tokens (Megatron-LM, `_allreduce_non_tensor_model_parallel_grads`; done there after
+    /// the data-parallel reduction).
     fn meet_gains(&self, rank: &mut Rank, stage: &Stage) {
         let Some(coalesced) = self.coalesced else {
             return;
         };
         let hidden = stage.shape.hidden_size;
-        let places = self.gains.iter().enumerate().map(|(place, id)| {
+        let places = self.sequence_parallel.iter().enumerate();
+        let places = places.map(|(place, id)| {
             let offset = stage.store.offsets[id.0 as usize];
             (
                 coalesced.slice(place as u32 * hidden, hidden),
@@ -218,16 +222,49 @@ impl Gradients {
         rank.fold("fp32_accumulation", fold);
     }
 
+    /// A shared embedding's gradient is the sum of what the first stage's look-up and the last
+    /// stage's output layer gave, after the data-parallel reduction (Megatron-LM,
+    /// `_allreduce_word_embedding_grads`). With the distributed optimizer each rank there sums the
+    /// whole gradient, of which its own shard alone is valid; the bucket of its own makes both
+    /// stages' shards the same rows. Here the shard alone is summed.
+    fn meet_embedding(
+        &self,
+        rank: &mut Rank,
+        options: &TrainOptions,
+        stage: &Stage,
+        layout: &FlatLayout,
+        groups: GroupIds,
+    ) {
+        let mut places = stage.store.parameters.iter().zip(&stage.store.offsets);
+        let shared = places.find(|(parameter, _)| parameter.is_shared_embedding());
+        let (Some((parameter, offset)), Some(group)) = (shared, groups.embedding) else {
+            return;
+        };
+        let mut buckets = layout.buckets.iter();
+        let bucket = buckets.find(|bucket| bucket.range.contains(offset));
+        let bucket = bucket.expect("every parameter is in a bucket");
+        assert_eq!(bucket.range.start, *offset, "it is alone in its bucket");
+        let words = match self.shard_of(options, bucket.range.start, bucket.len()) {
+            Some(shard) => shard,
+            None => self.reduced.slice(*offset, parameter.len()),
+        };
+        rank.module("main_grad.word_embeddings", |rank| {
+            let family = Family::SharedEmbedding;
+            let handle = rank.all_reduce("all_reduce", family, group, words, Combine::Sum);
+            rank.wait(handle);
+        });
+    }
+
     fn shard_of(&self, options: &TrainOptions, start: u32, len: u32) -> Option<Tensor> {
         let ranks = options.layout.data_parallel_size;
         shards(options).then(|| self.reduced.slice(start / ranks, len / ranks))
     }
 }
 
-/// Parameters that every tensor-parallel rank holds whole.
-fn replicated(stage: &Stage) -> Vec<ParameterId> {
+/// Parameters whose gradients are sums over the tokens of one rank; each has the hidden size.
+fn sequence_parallel(stage: &Stage) -> Vec<ParameterId> {
     let list = stage.store.parameters.iter().enumerate();
-    list.filter(|(_, parameter)| parameter.partition == Partition::Replicated)
+    list.filter(|(_, parameter)| parameter.sequence_parallel)
         .map(|(place, _)| ParameterId(place as u32))
         .collect()
 }

@@ -1,7 +1,7 @@
 //! The microbatches of one step through this rank's stage.
 
 use crate::job::{Slot, Work, one_f_one_b};
-use crate::model::{Gpt, Saved};
+use crate::model::{Generators, Gpt, Saved};
 use crate::world::{Handle, Phase, Rank, Segments, Tensor};
 
 /// Neighbours of a stage, as global ranks.
@@ -23,7 +23,7 @@ pub struct Pipeline {
     /// Sends that still read a slot's output, and its input's gradient.
     sending_output: Vec<Option<Handle>>,
     sending_grad: Vec<Option<Handle>>,
-    rng: Tensor,
+    rng: Generators,
 }
 
 /// What the first and the last stage know of a step's data.
@@ -46,7 +46,7 @@ impl Pipeline {
         gpt: Gpt,
         neighbours: Neighbours,
         microbatches: u32,
-        rng: Tensor,
+        rng: Generators,
     ) -> Pipeline {
         let shape = gpt.stage.shape.clone();
         let (stages, stage) = (shape.pipeline_model_parallel_size, gpt.stage.stage);
@@ -101,9 +101,7 @@ impl Pipeline {
             rank.wait(handle);
         }
         let saved = &self.saved[slot];
-        if self.gpt.stage.drops() {
-            self.gpt.stage.take_rng(rank, self.rng, saved.rng);
-        }
+        self.gpt.stage.take_rng(rank, self.rng, saved.rng);
         match self.neighbours.previous {
             Some(previous) => rank.module("pipeline", |rank| {
                 let handle = rank.recv("recv_forward", previous, saved.input);

@@ -1,7 +1,8 @@
 //! One rank's training: set up once, then step after step.
 
 use crate::model::{
-    Gpt, ModelShape, Parameter, ParameterStore, Partition, Scratch, Stage, stage_parameters,
+    Generators, Gpt, ModelShape, Parameter, ParameterStore, Partition, RNG_WORDS, Scratch, Stage,
+    stage_parameters,
 };
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
@@ -64,7 +65,10 @@ impl Trainer {
         let stage = new_stage(rank, options, groups, place, parameters, &layout);
         let optimizer = Optimizer::allocate(rank, options, &stage.store);
         let gradients = Gradients::allocate(rank, options, &stage, &layout);
-        let rng = rank.alloc("rng", Dtype::U32, 4);
+        let rng = Generators {
+            default: rank.alloc("rng", Dtype::U32, RNG_WORDS),
+            model_parallel: rank.alloc("model_parallel_rng", Dtype::U32, RNG_WORDS),
+        };
         let trainer = Trainer {
             data_position: rank.alloc("data_position", Dtype::U32, 1),
             tokens: (place.stage == 0)
@@ -198,7 +202,7 @@ impl Trainer {
     }
 
     /// Tells the world what the state is, and which copies must agree.
-    fn declare(&self, rank: &mut Rank, rng: Tensor) {
+    fn declare(&self, rank: &mut Rank, rng: Generators) {
         let (optimizer, store) = (&self.optimizer, self.store());
         for (place, parameter) in store.parameters.iter().enumerate() {
             let value = store.values.slice(store.offsets[place], parameter.len());
@@ -206,6 +210,9 @@ impl Trainer {
             rank.replicate(self.groups.data, &parameter.name, value);
             if parameter.partition == Partition::Replicated {
                 rank.replicate(self.groups.tensor, &parameter.name, value);
+            }
+            if let (true, Some(group)) = (parameter.is_shared_embedding(), self.groups.embedding) {
+                rank.replicate(group, parameter.whole_name(), value);
             }
         }
         let state = [
@@ -222,7 +229,8 @@ impl Trainer {
         rank.persist(Component::OptimizerStep, "step", optimizer.step);
         rank.persist(Component::OptimizerStep, "beta_powers", optimizer.powers);
         rank.persist(Component::DataPosition, "samples", self.data_position);
-        rank.persist(Component::Rng, "rng", rng);
+        rank.persist(Component::Rng, "rng", rng.default);
+        rank.persist(Component::Rng, "model_parallel_rng", rng.model_parallel);
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "data_position", self.data_position);
     }
@@ -254,7 +262,7 @@ fn new_stage(
 ) -> Stage {
     let shape: &ModelShape = &options.model;
     let slots = options.microbatches() * layout.len();
-    let rope = shape.seq_length * shape.head_dim() / 2;
+    let rope = shape.seq_length * shape.kv_channels / 2;
     let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
     Stage {
         shape: shape.clone(),

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::kernel::Registry;
-use bitproof::model::{ModelShape, Orders, stage_parameters};
+use bitproof::model::{ModelShape, Orders, Role, stage_parameters};
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
+use bitproof::recipe::{Normalization, PositionEmbedding};
 use bitproof::train::{Corpus, FlatLayout, Initial, Layout, TrainOptions, Trainer};
 use bitproof::world::{
     CollectiveShape, Communicator, PlanSource, Rank, RankError, RunOptions, RunRecord, Unobserved,
@@ -53,12 +54,21 @@ pub fn small_options() -> TrainOptions {
             hidden_size: 16,
             ffn_hidden_size: 32,
             num_attention_heads: 4,
+            num_query_groups: 4,
+            kv_channels: 4,
             padded_vocab_size: 32,
             seq_length: 8,
+            max_position_embeddings: 8,
             micro_batch_size: 2,
+            normalization: Normalization::RMSNorm,
             norm_epsilon: 1e-5,
+            swiglu: true,
+            add_bias_linear: false,
+            position_embedding_type: PositionEmbedding::Rope,
             rotary_base: 10_000.0,
+            attention_dropout: 0.0,
             hidden_dropout: 0.0,
+            untie_embeddings_and_output_weights: true,
             params_dtype: Dtype::F32,
             tensor_model_parallel_size: 1,
             pipeline_model_parallel_size: 1,
@@ -81,6 +91,40 @@ pub fn small_options() -> TrainOptions {
         clip_grad: 1.0,
         seed: 1234,
     }
+}
+
+/// GPT-3's model instead of Llama's: every option that Megatron-LM defaults to.
+pub fn as_gpt3(options: &mut TrainOptions) {
+    let model = &mut options.model;
+    model.normalization = Normalization::LayerNorm;
+    model.swiglu = false;
+    model.add_bias_linear = true;
+    model.position_embedding_type = PositionEmbedding::LearnedAbsolute;
+    model.max_position_embeddings = model.seq_length + 4;
+    model.untie_embeddings_and_output_weights = false;
+    model.attention_dropout = 0.2;
+    model.hidden_dropout = 0.1;
+}
+
+/// Seeded weights, but gains and biases off their first values, so that each counts. The same whole
+/// model under every layout.
+pub fn with_biases(options: &TrainOptions) -> Initial {
+    let mut shape = options.model.clone();
+    shape.tensor_model_parallel_size = 1;
+    let seeded = Initial::Seeded(options.seed);
+    let mut whole = BTreeMap::new();
+    for stage in 0..shape.pipeline_model_parallel_size {
+        for parameter in stage_parameters(&shape, stage) {
+            let mut values = seeded.values(&parameter, 0, 1).expect("seeded");
+            if matches!(parameter.role, Role::Gain | Role::Bias) {
+                for (place, value) in values.iter_mut().enumerate() {
+                    *value += (place * 7 % 11) as f32 / 16.0 - 0.25;
+                }
+            }
+            whole.insert(parameter.whole_name().to_string(), values);
+        }
+    }
+    Initial::Given(Arc::new(whole))
 }
 
 /// The same with other sizes of the layout.
