@@ -81,7 +81,7 @@ struct At<'a>(Option<&'a KeyPlaces>);
 impl At<'_> {
     fn keys(&self, finding: Diagnostic, keys: &[&str], label: &str) -> Diagnostic {
         match self.0 {
-            Some(places) => finding.at(places.find(keys), label),
+            Some(places) => finding.at(&places.find(keys), label),
             None => finding,
         }
     }
@@ -234,7 +234,11 @@ impl At<'_> {
                 finding = finding.with_note(format!("{name} was not checked: {detail}"));
             }
         }
-        self.keys(finding, &["oracles", "checkpoint.restarts", "checkpoint"], "")
+        self.keys(
+            finding,
+            &["oracles", "checkpoint.restarts", "checkpoint"],
+            "",
+        )
     }
 
     /// A proof for this run's inputs only, or a sample, where more was asked for.
@@ -357,7 +361,10 @@ mod tests {
         outcome.oracles[1].detail = Some("the scenario names no restart".into());
         let idle = report(outcome, None).diagnostics();
         assert_eq!((idle.len(), idle[0].code), (1, "vacuous"));
-        assert_eq!(idle[0].notes, ["RES was not checked: the scenario names no restart"]);
+        assert_eq!(
+            idle[0].notes,
+            ["RES was not checked: the scenario names no restart"]
+        );
         let mut outcome = sample::proved();
         outcome.oracles.clear();
         assert_eq!(
