@@ -56,6 +56,10 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         include_str!("../../shaders/grad_squares.wgsl"),
     ),
     (
+        "learning_rate",
+        include_str!("../../shaders/learning_rate.wgsl"),
+    ),
+    (
         "math/combine",
         include_str!("../../shaders/math/combine.wgsl"),
     ),

@@ -10,6 +10,7 @@ mod limits;
 pub mod megatron;
 mod read;
 mod rules;
+mod schedule_rules;
 mod shape;
 
 pub use argument::{

@@ -3,7 +3,7 @@
 use super::rules::{self, Draft};
 use super::{
     Determinism, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe,
-    RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, limits::*,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, limits::*, schedule_rules,
 };
 use crate::diagnostic::Findings;
 use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
@@ -24,6 +24,7 @@ pub(super) fn recipe(table: &Table, path: &str, findings: &mut Findings) -> Opti
     rules::layout(&draft, &table.place, findings);
     if findings.error_count() == errors_before {
         rules::pending(&recipe, &table.place, findings);
+        schedule_rules::schedules(&recipe, table, findings);
         rules::size(&recipe, &table.place, findings);
     }
     (findings.error_count() == errors_before).then_some(recipe)

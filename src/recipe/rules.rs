@@ -4,7 +4,7 @@
 //! `TransformerConfig.__post_init__`; the multiples of four are those of our vec4 kernels.
 
 use super::{
-    Determinism, KV_CHANNELS_MAX, LocalOrder, LrDecayStyle, MICROBATCH_COUNT_MAX, Normalization,
+    Determinism, KV_CHANNELS_MAX, LocalOrder, MICROBATCH_COUNT_MAX, Normalization,
     PositionEmbedding, Recipe, STATE_BYTES_MAX,
 };
 use crate::diagnostic::document::Read;
@@ -131,10 +131,6 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
 pub(super) fn pending(recipe: &Recipe, table: &Place, findings: &mut Findings) {
     let wants = [
         (
-            "num_virtual_stages_per_pipeline_rank",
-            recipe.num_virtual_stages_per_pipeline_rank > 1,
-        ),
-        (
             "num_query_groups",
             recipe.num_query_groups != recipe.num_attention_heads,
         ),
@@ -158,21 +154,9 @@ pub(super) fn pending(recipe: &Recipe, table: &Place, findings: &mut Findings) {
             !recipe.untie_embeddings_and_output_weights,
         ),
         (
-            "lr_decay_style",
-            recipe.lr_decay_style != LrDecayStyle::Constant,
-        ),
-        ("lr_warmup_iters", recipe.lr_warmup_iters > 0),
-        (
-            "num_distributed_optimizer_instances",
-            recipe.num_distributed_optimizer_instances > 1,
-        ),
-        ("overlap_grad_reduce", recipe.overlap_grad_reduce),
-        ("overlap_param_gather", recipe.overlap_param_gather),
-        (
             "recompute_granularity",
             recipe.recompute_granularity.is_some(),
         ),
-        ("async_save", recipe.async_save),
         (
             "determinism.attention_backward",
             recipe.determinism.attention_backward != LocalOrder::Ordered,

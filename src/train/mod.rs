@@ -17,7 +17,7 @@ mod start;
 mod trainer;
 
 pub use batch::{Batch, vocabulary_segments};
-pub use bucket::{Bucket, FlatLayout};
+pub use bucket::{Bucket, ChunkRange, FlatLayout};
 pub use checkpoint::{Checkpoint, CheckpointError, RankState};
 pub use corpus::{BUILT_IN_TEXT, Corpus, CorpusError};
 pub use initial::Initial;

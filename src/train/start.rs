@@ -37,7 +37,7 @@ impl Trainer {
         let optimizer = &self.optimizer;
         let one = 1f32.to_bits();
         let seeds = [self.rng_seed(), 0, 0, 0];
-        let cells: [(Component, &str, Tensor, &[u32]); 7] = [
+        let cells: [(Component, &str, Tensor, &[u32]); 8] = [
             (
                 Component::MainParams,
                 "main_params",
@@ -58,6 +58,7 @@ impl Trainer {
                 optimizer.powers,
                 &[one, one],
             ),
+            (Component::Scheduler, "num_steps", optimizer.num_steps, &[0]),
             (Component::DataPosition, "samples", self.data_position, &[0]),
             (Component::Rng, "rng", rng, &seeds),
         ];
@@ -72,14 +73,15 @@ impl Trainer {
     }
 
     fn fill_constants(&self, rank: &mut Rank) {
-        let (stage, shape) = (&self.pipeline.gpt.stage, &self.options.model);
+        let (stage, shape) = (&self.pipeline.chunks[0].gpt.stage, &self.options.model);
         let (cosines, sines) = rope_tables(shape.seq_length, shape.head_dim(), shape.rotary_base);
         rank.upload_f32("rope_cosines", stage.rope_cosines, &cosines);
         rank.upload_f32("rope_sines", stage.rope_sines, &sines);
         // Words between parameters are never written again, but are summed with the others.
-        let slots = stage.store.slots;
+        let slots = self.store().slots;
         let params = [slots.len, 0];
         rank.launch("clear_slots", "fill", [slots.len, 1, 1], &[slots], &params);
+        self.optimizer.clear_padding(rank);
     }
 
     /// fp32 values of the whole flat buffer at a fresh start; words between parameters are 0.
@@ -111,7 +113,8 @@ impl Trainer {
     /// Flat words whose optimizer state this rank holds.
     fn owned(&self) -> Vec<Range<u32>> {
         if shards(&self.options) {
-            self.layout.shard(self.place.data)
+            let place = self.place.data % self.options.layout.instance_size();
+            self.layout.shard(place)
         } else {
             std::iter::once(0..self.layout.len()).collect()
         }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::kernel::Registry;
-use bitproof::model::{ModelShape, Orders, stage_parameters};
+use bitproof::model::{ModelShape, Orders};
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
+use bitproof::recipe::LrDecayStyle;
 use bitproof::train::{Corpus, FlatLayout, Initial, Layout, TrainOptions, Trainer};
 use bitproof::world::{
     CollectiveShape, Communicator, PlanSource, Rank, RankError, RunOptions, RunRecord, Unobserved,
@@ -67,13 +68,19 @@ pub fn small_options() -> TrainOptions {
             orders: Orders::ORDERED,
         },
         layout: Layout::plain(1, 1, 1),
+        microbatch_group_size_per_virtual_pipeline_stage: 1,
         global_batch_size: 8,
         use_distributed_optimizer: false,
         grad_reduce_in_bf16: false,
         ddp_reduce_scatter_with_fp32_accumulation: false,
         ddp_bucket_size: None,
+        overlap_grad_reduce: false,
+        overlap_param_gather: false,
         lr: 1e-3,
+        lr_decay_style: LrDecayStyle::Constant,
+        lr_decay_iters: 100,
         lr_warmup_iters: 0,
+        min_lr: 0.0,
         adam_beta1: 0.9,
         adam_beta2: 0.95,
         adam_eps: 1e-8,
@@ -170,21 +177,20 @@ pub fn read_gradients(rank: &mut Rank, trainer: &Trainer, _: u32) -> Result<Vec<
 pub fn whole_gradients(options: &TrainOptions, seen: &Seen) -> BTreeMap<String, Vec<f32>> {
     let layout = &options.layout;
     let tp = layout.tensor_model_parallel_size;
-    let sharded = options.use_distributed_optimizer && layout.data_parallel_size > 1;
+    let sharded = options.use_distributed_optimizer && layout.instance_size() > 1;
     let mut whole: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     for (rank, words) in seen {
         let place = layout.coordinates(*rank);
-        let parameters = stage_parameters(&options.model, place.stage);
-        let dp = layout.data_parallel_size;
-        let flat = FlatLayout::new(&parameters, options.ddp_bucket_size, dp);
+        let flat = FlatLayout::of(options, place.stage);
         let owned: Vec<u32> = if sharded {
-            flat.shard(place.data).into_iter().flatten().collect()
+            let shard = flat.shard(place.data % layout.instance_size());
+            shard.into_iter().flatten().collect()
         } else {
             (0..flat.len()).collect()
         };
         assert_eq!(owned.len(), words.len());
         let at: BTreeMap<u32, u32> = owned.into_iter().zip(words.iter().copied()).collect();
-        for (parameter, offset) in parameters.iter().zip(&flat.offsets) {
+        for (parameter, offset) in flat.parameters.iter().zip(&flat.offsets) {
             let copies = match parameter.partition {
                 bitproof::model::Partition::Replicated => 1,
                 _ => tp,

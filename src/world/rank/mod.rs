@@ -19,10 +19,11 @@ pub use crate::fault::Component;
 pub use crate::recipe::LocalOrder;
 pub use allocator::Allocation;
 use allocator::Allocator;
+pub(crate) use handle::recv_stream;
 use handle::segments_problem;
 pub use handle::{
-    COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, MemoryOptions, RankError,
-    Segments, SlotFold, StreamId, Tensor,
+    COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, Lane, MemoryOptions,
+    RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub(crate) use link::{Link, Park, Parked, Reply};
 use names::Names;
