@@ -3,6 +3,8 @@
 
 mod harness;
 
+use std::collections::BTreeMap;
+
 use bitproof::numerics::Dtype;
 use bitproof::train::{Corpus, Initial, TrainOptions};
 use harness::{
@@ -73,6 +75,7 @@ fn sequence_parallel(mut options: TrainOptions) -> TrainOptions {
 fn distributed(mut options: TrainOptions, bucket_size: Option<u32>) -> TrainOptions {
     options.use_distributed_optimizer = true;
     options.ddp_bucket_size = bucket_size;
+    options.overlap_grad_reduce = bucket_size.is_some();
     options
 }
 
@@ -103,6 +106,7 @@ fn data_parallel() {
 fn data_parallel_with_small_buckets() {
     let mut options = with_layout(small_options(), 1, 1, 2);
     options.ddp_bucket_size = Some(600);
+    options.overlap_grad_reduce = true;
     check(options);
 }
 
@@ -171,6 +175,118 @@ fn everything_together_stages_first() {
     check(options);
 }
 
+/// Four layers, so that two stages can have two chunks each.
+fn deep_options() -> TrainOptions {
+    let mut options = small_options();
+    options.model.num_layers = 4;
+    options
+}
+
+fn interleaved(mut options: TrainOptions, chunks: u32, group: u32) -> TrainOptions {
+    options.layout.num_virtual_stages_per_pipeline_rank = chunks;
+    options.model.pipeline_model_parallel_size *= chunks;
+    options.microbatch_group_size_per_virtual_pipeline_stage = group;
+    options
+}
+
+/// Bits of the reduced gradients of each step, and of the metrics.
+fn bits(options: &TrainOptions, corpus: &Corpus) -> (Bits, BTreeMap<(u32, String), u32>) {
+    let initial = Initial::Seeded(options.seed);
+    let (record, seen) = train(options, corpus, &initial, STEPS, read_gradients);
+    assert_eq!(record.drifts, []);
+    let of_step = |step: &u32| {
+        let whole = whole_gradients(options, &seen[step]);
+        let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
+        let named = whole.into_iter().map(|(name, values)| (name, bits(values)));
+        named.collect()
+    };
+    let gradients = (0..STEPS).map(|step| of_step(&step)).collect();
+    let metrics = record.metrics.into_iter();
+    (
+        gradients,
+        metrics.map(|(key, v)| (key, v.to_bits())).collect(),
+    )
+}
+
+type Bits = Vec<BTreeMap<String, Vec<u32>>>;
+
+/// The chunks of an interleaved pipeline compute what plain stages compute, in another order of
+/// time: all bits are the same. Only the norm adds layers in another grouping, so
+/// nothing is clipped here.
+#[test]
+fn interleaved_stages_give_the_bits_of_plain_ones() {
+    for (stages, chunks, group, sequences) in [(2, 2, 2, 8), (2, 2, 4, 8), (4, 1, 1, 8)] {
+        let mut plain = with_layout(deep_options(), 1, 2, 1);
+        plain.clip_grad = 0.0;
+        plain.global_batch_size = sequences;
+        let corpus = small_corpus(&plain);
+        let mut cut = with_layout(plain.clone(), 1, stages, 1);
+        cut = interleaved(cut, chunks, group);
+        assert_eq!(
+            bits(&plain, &corpus),
+            bits(&cut, &corpus),
+            "{stages} x {chunks}"
+        );
+    }
+}
+
+#[test]
+fn interleaved_pipeline_in_a_whole_layout() {
+    let mut serial = deep_options();
+    serial.global_batch_size = 16;
+    let layout = with_layout(serial.clone(), 2, 2, 2);
+    let layout = interleaved(sequence_parallel(distributed(layout, Some(1000))), 2, 4);
+    let faults = compare(&serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn instances(options: TrainOptions, instances: u32, bucket_size: Option<u32>) -> TrainOptions {
+    let mut options = distributed(options, bucket_size);
+    options.layout.num_distributed_optimizer_instances = instances;
+    options
+}
+
+#[test]
+fn optimizer_instances() {
+    let four = with_layout(small_options(), 1, 1, 4);
+    check(instances(four.clone(), 2, None));
+    let mut by_hand = instances(four, 2, Some(1000));
+    by_hand.ddp_reduce_scatter_with_fp32_accumulation = true;
+    check(by_hand);
+    let tensor = with_layout(small_options(), 2, 1, 4);
+    check(sequence_parallel(instances(tensor, 2, None)));
+}
+
+/// An instance of one rank shards nothing: the plain sum over data-parallel ranks is left.
+#[test]
+fn as_many_instances_as_ranks_is_no_distributed_optimizer() {
+    let two = with_layout(small_options(), 1, 1, 2);
+    let corpus = small_corpus(&two);
+    let apart = instances(two.clone(), 2, None);
+    assert_eq!(bits(&two, &corpus), bits(&apart, &corpus));
+}
+
+/// Where all data-parallel ranks see the same samples, the sums within instances and between them
+/// are exact (twice and four times a quarter), and so the gradients are those of one rank.
+#[test]
+fn equal_gradients_meet_exactly_across_instances() {
+    let mut serial = small_options();
+    (serial.global_batch_size, serial.clip_grad) = (2, 0.0);
+    let corpus = small_corpus(&serial);
+    let Corpus::Samples(samples) = &corpus else {
+        panic!("the small corpus is a list of samples");
+    };
+    let pairs = samples
+        .chunks_exact(2)
+        .flat_map(|pair| std::iter::repeat_n(pair, 4));
+    let repeated: Vec<Vec<u32>> = pairs.flatten().cloned().collect();
+    let mut four = instances(with_layout(serial.clone(), 1, 1, 4), 2, None);
+    four.global_batch_size = 8;
+    let repeated = Corpus::Samples(repeated.into());
+    assert_eq!(bits(&serial, &corpus).0, bits(&four, &repeated).0);
+    assert_ne!(bits(&serial, &corpus).0, bits(&four, &corpus).0);
+}
+
 /// Negative controls: a run that is not the same training is seen.
 #[test]
 fn another_seed_or_split_of_the_loss_is_seen() {
@@ -219,6 +335,7 @@ fn loss_falls_on_the_built_in_text() {
     options.model.hidden_dropout = 0.05;
     options.lr = 0.01;
     options.lr_warmup_iters = 3;
+    options.lr_decay_iters = 24;
     let initial = Initial::Seeded(options.seed);
     let none = |_: &mut _, _: &_, _| Ok(Vec::new());
     let (record, _) = train(&options, &Corpus::built_in(), &initial, 24, none);

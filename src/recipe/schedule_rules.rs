@@ -105,7 +105,9 @@ fn learning_rate(recipe: &Recipe, rules: &mut Rules<'_>) {
         rules.refuse(
             "lr_warmup_iters",
             format!("{warmup} steps of warm-up in {decay} steps of decay"),
-            format!("expected fewer than lr_decay_iters = {decay}, which is train_iters unless given"),
+            format!(
+                "expected fewer than lr_decay_iters = {decay}, which is train_iters unless given"
+            ),
             "OptimizerParamScheduler: `assert self.lr_warmup_steps < self.lr_decay_steps`",
         );
     }
@@ -137,7 +139,8 @@ fn overlap(recipe: &Recipe, rules: &mut Rules<'_>) {
             .with_help("add `overlap_grad_reduce = true`, or leave it out");
         rules.findings.push(finding);
     }
-    if recipe.overlap_param_gather && !(recipe.overlap_grad_reduce && recipe.use_distributed_optimizer)
+    if recipe.overlap_param_gather
+        && !(recipe.overlap_grad_reduce && recipe.use_distributed_optimizer)
     {
         rules.refuse(
             "overlap_param_gather",

@@ -25,7 +25,7 @@ pub struct Optimizer {
     /// `[1]` u32: samples that the scheduler has seen, Megatron-LM's `num_steps`.
     pub num_steps: Tensor,
     /// `[1]` fp32: this step's learning rate.
-    lr: Tensor,
+    pub learning_rate: Tensor,
     /// Bit 0: decays. Bit 1: counted by this rank in the global norm.
     flags: Tensor,
     /// The shard of the model's parameters, or all of them.
@@ -64,7 +64,7 @@ impl Optimizer {
         let (main_params, exp_avg) = (new("main_params", len), new("exp_avg", len));
         let (exp_avg_sq, powers) = (new("exp_avg_sq", len), new("beta_powers", 2));
         let squares = new("grad_squares", len.next_multiple_of(LANES));
-        let (lanes, lr) = (new("norm_lanes", LANES), new("learning_rate", 1));
+        let (lanes, learning_rate) = (new("norm_lanes", LANES), new("learning_rate", 1));
         let (sum, clip) = (new("norm_sum", 1), new("clip", 2));
         let model = if sharded {
             rank.alloc("model_shard", options.model.params_dtype, len)
@@ -78,7 +78,7 @@ impl Optimizer {
             step: rank.alloc("optimizer_step", Dtype::U32, 1),
             powers,
             num_steps: rank.alloc("scheduler_num_steps", Dtype::U32, 1),
-            lr,
+            learning_rate,
             flags: rank.alloc("parameter_flags", Dtype::U32, len),
             model,
             squares,
@@ -152,7 +152,7 @@ impl Optimizer {
             let betas = [options.adam_beta1.to_bits(), options.adam_beta2.to_bits()];
             let cells = [self.step, self.powers];
             rank.launch("advance", "optimizer_advance", [1, 1, 1], &cells, &betas);
-            self.learning_rate(rank, options);
+            self.set_learning_rate(rank, options);
             self.adamw(rank, options, grads);
             if shards(options) {
                 self.gather(rank, store, layout, groups.intra_instance);
@@ -166,7 +166,7 @@ impl Optimizer {
 
     /// The learning rate that the scheduler set when the last step ended: from the samples before
     /// this one (Megatron-LM, `train_step` steps the scheduler after the optimizer).
-    fn learning_rate(&self, rank: &mut Rank, options: &TrainOptions) {
+    fn set_learning_rate(&self, rank: &mut Rank, options: &TrainOptions) {
         let (warmup, decay) = options.lr_samples();
         let style = match options.lr_decay_style {
             LrDecayStyle::Constant => 0,
@@ -174,7 +174,7 @@ impl Optimizer {
             LrDecayStyle::Cosine => 2,
         };
         let (most, least) = (options.lr.to_bits(), options.min_lr.to_bits());
-        let operands = [self.num_steps, self.lr];
+        let operands = [self.num_steps, self.learning_rate];
         let params = [most, least, warmup, decay, style];
         rank.launch(
             "learning_rate",
@@ -244,7 +244,7 @@ impl Optimizer {
             self.exp_avg,
             self.exp_avg_sq,
             self.model,
-            self.lr,
+            self.learning_rate,
         ];
         let params = [
             count,

@@ -169,5 +169,5 @@ fn schedules_never_deadlock() {
 /// Outputs and gradients on one lane between two stages would be taken for each other.
 #[test]
 fn two_stages_need_a_lane_for_each_direction() {
-    assert!(simulate(2, 2, 8, 2, false) < 2 * 2 * 2 * 8);
+    assert!(simulate(2, 2, 8, 4, false) < 2 * 2 * 2 * 8);
 }
