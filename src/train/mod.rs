@@ -2,9 +2,11 @@
 
 mod batch;
 mod bucket;
+mod canonical;
 mod checkpoint;
 mod corpus;
 mod gradient;
+mod holding;
 mod initial;
 mod layout;
 mod memory;
@@ -14,11 +16,13 @@ mod pipeline;
 mod process_groups;
 mod program;
 mod start;
+mod tensor_file;
 mod trainer;
 
 pub use batch::{Batch, vocabulary_segments};
 pub use bucket::{Bucket, ChunkRange, FlatLayout};
-pub use checkpoint::{Checkpoint, CheckpointError, RankState};
+pub use canonical::{CanonicalError, CanonicalState, StateDifference};
+pub use checkpoint::{Checkpoint, RankState};
 pub use corpus::{BUILT_IN_TEXT, Corpus, CorpusError};
 pub use initial::Initial;
 pub use layout::{Coordinates, Layout, LayoutError};
@@ -26,4 +30,5 @@ pub use memory::RankWords;
 pub use options::{OptionsError, TrainOptions};
 pub use process_groups::{CommunicatorKind, GroupIds, ProcessGroups};
 pub use program::{Run, program};
+pub use tensor_file::CheckpointError;
 pub use trainer::Trainer;

@@ -1,0 +1,11 @@
+//! Rules about what a job leaves open: Megatron's own for deterministic mode, and those that
+//! nobody validates.
+
+use super::megatron::{GivenJob, Understood};
+use crate::diagnostic::Diagnostic;
+
+/// What is wrong or left open in a job, worst first within the order of the rules.
+pub fn lint(job: &GivenJob, understood: &Understood) -> Vec<Diagnostic> {
+    let _ = (job, understood);
+    todo!()
+}
