@@ -173,7 +173,9 @@ impl Model {
             hidden: u64::from(shape.hidden_size),
             embedding: u64::from(shape.local_vocab()) * u64::from(shape.hidden_size),
             shards: u64::from(layout.instance_size()),
-            stages: (0..layout.pipeline_model_parallel_size).map(stage).collect(),
+            stages: (0..layout.pipeline_model_parallel_size)
+                .map(stage)
+                .collect(),
         }
     }
 }
@@ -192,7 +194,11 @@ fn elements(parameter: &Parameter) -> u64 {
 
 /// Buckets of the real job, by Megatron's own rules: of each chunk in turn.
 fn full_buckets(recipe: &Recipe, options: &TrainOptions, stage: u32) -> Vec<u64> {
-    let storage = if recipe.bf16 { Storage::Bf16 } else { Storage::Fp32 };
+    let storage = if recipe.bf16 {
+        Storage::Bf16
+    } else {
+        Storage::Fp32
+    };
     let sizes = DataParallelSizes {
         num_distributed_optimizer_instances: recipe.num_distributed_optimizer_instances,
         ..DataParallelSizes::plain(recipe.data_parallel_size())
