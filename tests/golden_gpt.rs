@@ -109,8 +109,10 @@ impl Golden {
             model: ModelShape {
                 hidden_size: 32,
                 ffn_hidden_size: 40,
+                kv_channels: 8,
                 padded_vocab_size: 64,
                 seq_length: 16,
+                max_position_embeddings: 16,
                 ..small.model
             },
             global_batch_size: 2,

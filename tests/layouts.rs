@@ -3,12 +3,14 @@
 
 mod harness;
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bitproof::numerics::Dtype;
-use bitproof::train::{Corpus, Initial, TrainOptions};
+use bitproof::train::{Corpus, Initial, TrainOptions, Trainer};
+use bitproof::world::Rank;
 use harness::{
-    distance, read_gradients, small_corpus, small_options, train, whole_gradients, with_layout,
+    as_gpt3, distance, read_gradients, small_corpus, small_options, train, whole_gradients,
+    with_biases, with_layout,
 };
 
 /// Gradients of f32 layouts: greatest difference over greatest magnitude, tensor by tensor. Sums of
@@ -23,13 +25,16 @@ fn is_near(have: f32, want: f32) -> bool {
     f64::from(have / want - 1.0).abs() <= LOSS_BOUND
 }
 
-/// Trains both and says what differs by more than the bounds.
 fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
+    compare_from(&Initial::Seeded(serial.seed), serial, layout)
+}
+
+/// Trains both and says what differs by more than the bounds.
+fn compare_from(initial: &Initial, serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
     let corpus = small_corpus(serial);
-    let initial = Initial::Seeded(serial.seed);
-    let (expected, seen) = train(serial, &corpus, &initial, STEPS, read_gradients);
+    let (expected, seen) = train(serial, &corpus, initial, STEPS, read_gradients);
     let whole = whole_gradients(serial, &seen[&0]);
-    let (record, seen) = train(layout, &corpus, &initial, STEPS, read_gradients);
+    let (record, seen) = train(layout, &corpus, initial, STEPS, read_gradients);
     let mut faults = Vec::new();
     for (key, want) in &expected.metrics {
         let have = record.metrics[key];
@@ -38,7 +43,10 @@ fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
         }
     }
     for (name, have) in whole_gradients(layout, &seen[&0]) {
-        let want: Vec<f64> = whole[&name].iter().map(|v| f64::from(*v)).collect();
+        // The last stage's copy of a shared embedding has the embedding's gradient.
+        let shared = || &whole["embedding.word_embeddings.weight"];
+        let want = whole.get(&name).unwrap_or_else(shared).iter();
+        let want: Vec<f64> = want.map(|v| f64::from(*v)).collect();
         let (greatest, _) = distance(&have, &want);
         if greatest > BOUND {
             faults.push(format!("{name}: {greatest:.2e}"));
@@ -189,47 +197,6 @@ fn interleaved(mut options: TrainOptions, chunks: u32, group: u32) -> TrainOptio
     options
 }
 
-/// Bits of the reduced gradients of each step, and of the metrics.
-fn bits(options: &TrainOptions, corpus: &Corpus) -> (Bits, BTreeMap<(u32, String), u32>) {
-    let initial = Initial::Seeded(options.seed);
-    let (record, seen) = train(options, corpus, &initial, STEPS, read_gradients);
-    assert_eq!(record.drifts, []);
-    let of_step = |step: &u32| {
-        let whole = whole_gradients(options, &seen[step]);
-        let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
-        let named = whole.into_iter().map(|(name, values)| (name, bits(values)));
-        named.collect()
-    };
-    let gradients = (0..STEPS).map(|step| of_step(&step)).collect();
-    let metrics = record.metrics.into_iter();
-    (
-        gradients,
-        metrics.map(|(key, v)| (key, v.to_bits())).collect(),
-    )
-}
-
-type Bits = Vec<BTreeMap<String, Vec<u32>>>;
-
-/// The chunks of an interleaved pipeline compute what plain stages compute, in another order of
-/// time: all bits are the same. Only the norm adds layers in another grouping, so
-/// nothing is clipped here.
-#[test]
-fn interleaved_stages_give_the_bits_of_plain_ones() {
-    for (stages, chunks, group, sequences) in [(2, 2, 2, 8), (2, 2, 4, 8), (4, 1, 1, 8)] {
-        let mut plain = with_layout(deep_options(), 1, 2, 1);
-        plain.clip_grad = 0.0;
-        plain.global_batch_size = sequences;
-        let corpus = small_corpus(&plain);
-        let mut cut = with_layout(plain.clone(), 1, stages, 1);
-        cut = interleaved(cut, chunks, group);
-        assert_eq!(
-            bits(&plain, &corpus),
-            bits(&cut, &corpus),
-            "{stages} x {chunks}"
-        );
-    }
-}
-
 #[test]
 fn interleaved_pipeline_in_a_whole_layout() {
     let mut serial = deep_options();
@@ -237,6 +204,18 @@ fn interleaved_pipeline_in_a_whole_layout() {
     let layout = with_layout(serial.clone(), 2, 2, 2);
     let layout = interleaved(sequence_parallel(distributed(layout, Some(1000))), 2, 4);
     let faults = compare(&serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// GPT-3's options in an interleaved pipeline: the embedding is in the first chunk of the first
+/// stage, its copy in the last chunk of the last.
+#[test]
+fn gpt3_interleaved() {
+    let mut serial = gpt3();
+    (serial.model.num_layers, serial.global_batch_size) = (4, 16);
+    let layout = with_layout(serial.clone(), 2, 2, 2);
+    let layout = interleaved(sequence_parallel(distributed(layout, None)), 2, 2);
+    let faults = compare_from(&with_biases(&serial), &serial, &layout);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
@@ -257,34 +236,109 @@ fn optimizer_instances() {
     check(sequence_parallel(instances(tensor, 2, None)));
 }
 
-/// An instance of one rank shards nothing: the plain sum over data-parallel ranks is left.
-#[test]
-fn as_many_instances_as_ranks_is_no_distributed_optimizer() {
-    let two = with_layout(small_options(), 1, 1, 2);
-    let corpus = small_corpus(&two);
-    let apart = instances(two.clone(), 2, None);
-    assert_eq!(bits(&two, &corpus), bits(&apart, &corpus));
+/// GPT-3's options but for dropout, whose masks are the layout's own.
+fn gpt3() -> TrainOptions {
+    let mut options = small_options();
+    as_gpt3(&mut options);
+    options.model.attention_dropout = 0.0;
+    options.model.hidden_dropout = 0.0;
+    options
 }
 
-/// Where all data-parallel ranks see the same samples, the sums within instances and between them
-/// are exact (twice and four times a quarter), and so the gradients are those of one rank.
+fn check_gpt3(layout: TrainOptions) {
+    let serial = gpt3();
+    let faults = compare_from(&with_biases(&serial), &serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
 #[test]
-fn equal_gradients_meet_exactly_across_instances() {
+fn gpt3_tensor_parallel() {
+    check_gpt3(with_layout(gpt3(), 4, 1, 1));
+    check_gpt3(sequence_parallel(with_layout(gpt3(), 4, 1, 1)));
+}
+
+/// The shared embedding's gradient comes from both ends, and counts once in the norm.
+#[test]
+fn gpt3_pipeline_parallel() {
+    check_gpt3(with_layout(gpt3(), 1, 2, 1));
+    check_gpt3(with_layout(gpt3(), 2, 2, 1));
+}
+
+#[test]
+fn gpt3_everything_together() {
+    check_gpt3(sequence_parallel(with_layout(gpt3(), 2, 2, 2)));
+    for bucket_size in [None, Some(1000)] {
+        check_gpt3(sequence_parallel(distributed(
+            with_layout(gpt3(), 2, 2, 2),
+            bucket_size,
+        )));
+    }
+}
+
+#[test]
+fn grouped_queries_over_tensor_parallel_ranks() {
     let mut serial = small_options();
-    (serial.global_batch_size, serial.clip_grad) = (2, 0.0);
-    let corpus = small_corpus(&serial);
-    let Corpus::Samples(samples) = &corpus else {
-        panic!("the small corpus is a list of samples");
+    serial.model.num_query_groups = 2;
+    serial.model.kv_channels = 8;
+    let layout = with_layout(serial.clone(), 2, 1, 1);
+    assert_eq!(compare(&serial, &layout), Vec::<String>::new());
+}
+
+/// Which elements of the embedding were dropped in the last microbatch, and the mask of the first
+/// layer's attention, on each rank.
+fn masks(options: &TrainOptions) -> Vec<(Vec<bool>, Vec<u32>)> {
+    let inspect = |rank: &mut Rank, trainer: &Trainer, _| {
+        let chunk = &trainer.pipeline.chunks[0];
+        let saved = chunk.saved.last().expect("a microbatch");
+        let mut words = rank.read("input", saved.input)?;
+        words.insert(0, words.len() as u32);
+        let mask = chunk.gpt.stage.scratch.attention_mask;
+        words.extend(rank.read("mask", mask.expect("the attention drops"))?);
+        Ok(words)
     };
-    let pairs = samples
-        .chunks_exact(2)
-        .flat_map(|pair| std::iter::repeat_n(pair, 4));
-    let repeated: Vec<Vec<u32>> = pairs.flatten().cloned().collect();
-    let mut four = instances(with_layout(serial.clone(), 1, 1, 4), 2, None);
-    four.global_batch_size = 8;
-    let repeated = Corpus::Samples(repeated.into());
-    assert_eq!(bits(&serial, &corpus).0, bits(&four, &repeated).0);
-    assert_ne!(bits(&serial, &corpus).0, bits(&four, &corpus).0);
+    let initial = Initial::Seeded(1);
+    let (record, seen) = train(options, &small_corpus(options), &initial, 1, inspect);
+    assert_eq!(record.drifts, []);
+    let split = |words: &Vec<u32>| {
+        let (input, mask) = words[1..].split_at(words[0] as usize);
+        (input.iter().map(|word| *word == 0).collect(), mask.to_vec())
+    };
+    seen[&0].values().map(split).collect()
+}
+
+/// Attention masks differ over tensor-parallel ranks; hidden ones where the sequence is split, and
+/// nowhere else.
+#[test]
+fn dropout_masks_differ_where_activations_do() {
+    let mut options = gpt3();
+    options.model.attention_dropout = 0.3;
+    options.model.hidden_dropout = 0.3;
+    for splits in [false, true] {
+        let mut layout = with_layout(options.clone(), 2, 1, 1);
+        layout.model.sequence_parallel = splits;
+        let ranks = masks(&layout);
+        let (hidden, attention) = (&ranks[0].0, &ranks[0].1);
+        let dropped = hidden.iter().filter(|dropped| **dropped).count();
+        let share = dropped as f64 / hidden.len() as f64;
+        assert!((0.2..0.4).contains(&share), "{share} was dropped");
+        assert_ne!(*attention, ranks[1].1);
+        assert_eq!(*hidden != ranks[1].0, splits);
+    }
+}
+
+/// Negative control of the shared embedding: a copy that trains by itself is seen.
+#[test]
+fn an_embedding_that_is_not_shared_is_seen() {
+    let serial = gpt3();
+    let mut other = with_layout(gpt3(), 1, 2, 1);
+    other.model.untie_embeddings_and_output_weights = true;
+    let Initial::Given(mut whole) = with_biases(&serial) else {
+        unreachable!("weights with biases are given")
+    };
+    let embedding = whole["embedding.word_embeddings.weight"].clone();
+    let map = Arc::make_mut(&mut whole);
+    map.insert("output_layer.weight".to_string(), embedding);
+    assert!(!compare_from(&Initial::Given(whole), &serial, &other).is_empty());
 }
 
 /// Negative controls: a run that is not the same training is seen.

@@ -5,6 +5,9 @@ use crate::scenario::{FullSize, Scenario};
 use crate::train::CommunicatorKind;
 use crate::world::{Family, GroupId};
 
+/// Keys that one of FlashAttention's workers has in the backward, at most.
+const FLASH_KEYS_A_BLOCK: u32 = 128;
+
 /// Sizes of the scenario and of the job that it stands for.
 #[derive(Clone, Debug)]
 pub struct FullSizeCounts {
@@ -87,6 +90,7 @@ impl FullSizeAddends for FullSizeCounts {
                 tensor * u64::from(full.pipeline_model_parallel_size)
             }
             (Some(CommunicatorKind::World), _) => full.world_size(),
+            // Two stages share the matrix, however many there are.
             (Some(CommunicatorKind::Embedding), _) => 2,
             // The scenario does not say how many instances the real job has: as many as here.
             (Some(CommunicatorKind::IntraInstance), _) => grown(
@@ -98,11 +102,11 @@ impl FullSizeAddends for FullSizeCounts {
             (None, Family::DpGradients | Family::WgradSplitK | Family::MicrobatchAccumulation) => {
                 self.layout_size(family, full)
             }
+            (None, Family::AttentionGrad) => {
+                u64::from(full.seq_length.div_ceil(FLASH_KEYS_A_BLOCK)).max(u64::from(here))
+            }
             (None, Family::EmbeddingGrad | Family::NormWeightGrad | Family::BiasGrad) => {
                 grown(Self::tokens(full), Self::tokens(own))
-            }
-            (None, Family::AttentionGrad) => {
-                grown(u64::from(full.seq_length), u64::from(own.seq_length))
             }
             (None, Family::LossLocal) => {
                 let of_step = |size| Self::tokens(size) * u64::from(size.microbatch_count);

@@ -17,7 +17,6 @@ pub fn is_recipe(document: &Table) -> bool {
 pub(super) fn recipe(table: &Table, path: &str, findings: &mut Findings) -> Option<Recipe> {
     let recipe = full_size_recipe(table, path, findings)?;
     let errors_before = findings.error_count();
-    rules::pending(&recipe, &table.place, findings);
     rules::size(&recipe, &table.place, findings);
     (findings.error_count() == errors_before).then_some(recipe)
 }

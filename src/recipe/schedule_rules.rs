@@ -4,7 +4,7 @@
 //! Sources: Megatron-LM's `validate_args` (`megatron/training/arguments.py`),
 //! `forward_backward_pipelining_with_interleaving` and `OptimizerParamScheduler`.
 
-use super::Recipe;
+use super::{Recipe, RecomputeGranularity};
 use crate::diagnostic::document::Table;
 use crate::diagnostic::{Diagnostic, Findings, Place};
 
@@ -15,6 +15,7 @@ pub(super) fn schedules(recipe: &Recipe, table: &Table, findings: &mut Findings)
     instances(recipe, &mut rules);
     learning_rate(recipe, &mut rules);
     overlap(recipe, &mut rules);
+    recompute(recipe, &mut rules);
 }
 
 struct Rules<'a> {
@@ -149,5 +150,49 @@ fn overlap(recipe: &Recipe, rules: &mut Rules<'_>) {
             "Megatron-LM: \"--overlap-param-gather only supported with distributed optimizer\", \
              and \"Must use --overlap-param-gather with --overlap-grad-reduce\"",
         );
+    }
+}
+
+/// `TransformerConfig.__post_init__`.
+fn recompute(recipe: &Recipe, rules: &mut Rules<'_>) {
+    let (method, layers) = (recipe.recompute_method, recipe.recompute_num_layers);
+    match recipe.recompute_granularity {
+        Some(RecomputeGranularity::Full) => {
+            if method.is_none() {
+                rules.refuse(
+                    "recompute_granularity",
+                    "full recomputation without a method".to_owned(),
+                    "expected recompute_method beside it".to_owned(),
+                    "Megatron-LM: \"Using recompute_granularity: full so recompute_method must be \
+                     block or uniform\"",
+                );
+            }
+            if layers == 0 {
+                rules.refuse(
+                    "recompute_granularity",
+                    "full recomputation of 0 layers at a time".to_owned(),
+                    "expected recompute_num_layers of at least 1 beside it".to_owned(),
+                    "Megatron-LM: \"When using recompute_granularity: full recompute_num_layers \
+                     must be between 1 and num_layers_per_pipeline_rank\"",
+                );
+            }
+        }
+        Some(RecomputeGranularity::Selective) if layers > 0 => rules.refuse(
+            "recompute_num_layers",
+            format!("selective recomputation of {layers} layers"),
+            "expected no number of layers".to_owned(),
+            "Megatron-LM: \"When using recompute_granularity: selective recompute_num_layers must \
+             be None\"",
+        ),
+        Some(RecomputeGranularity::Selective) => {}
+        None => {
+            let named = method.is_some() || layers > 0 || !recipe.recompute_modules.is_empty();
+            if named {
+                let message = "recompute arguments have no effect without `recompute_granularity`";
+                let finding = Diagnostic::warning("no-effect", message)
+                    .at(&rules.table.place, "nothing is recomputed");
+                rules.findings.push(finding);
+            }
+        }
     }
 }

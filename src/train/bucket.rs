@@ -143,7 +143,10 @@ fn buffer(parameters: &[Parameter], options: &TrainOptions, stage: u32, chunk: u
     };
     let params: Vec<Param> = parameters
         .iter()
-        .map(|parameter| Param::dense(elements(parameter), storage))
+        .map(|parameter| Param {
+            shared_embedding: parameter.is_shared_embedding(),
+            ..Param::dense(elements(parameter), storage)
+        })
         .collect();
     let sizes = DataParallelSizes {
         num_distributed_optimizer_instances: options.layout.num_distributed_optimizer_instances,
@@ -248,6 +251,27 @@ mod tests {
         assert!(interleaved > 0);
     }
 
+    /// First and last stage cut their shared embedding alike, wherever it lies.
+    #[test]
+    fn a_shared_embedding_is_alone_in_its_bucket() {
+        let mut options = options();
+        options.use_distributed_optimizer = true;
+        let mut found = Vec::new();
+        for stage in [0, 1] {
+            let flat = FlatLayout::of(&options, stage);
+            let shared = flat
+                .parameters
+                .iter()
+                .position(Parameter::is_shared_embedding);
+            let place = shared.expect("both ends have one");
+            let holds = |bucket: &&Bucket| bucket.range.contains(&flat.offsets[place]);
+            let own = flat.buckets.iter().find(holds).unwrap();
+            assert_eq!(own.range.start, flat.offsets[place]);
+            found.push((own.len(), flat.parameters[place].len()));
+        }
+        assert_eq!(found[0], found[1]);
+    }
+
     /// The first chunk of the first stage is cut, in reverse order; no other one is.
     #[test]
     fn only_what_overlaps_is_cut_into_buckets() {
@@ -256,8 +280,9 @@ mod tests {
         let flat = FlatLayout::of(&options, 0);
         assert_eq!(flat.buckets.len(), flat.parameters.len());
         assert!(flat.offsets.is_sorted_by(|a, b| a > b));
-        assert_eq!(FlatLayout::of(&options, 1).buckets.len(), 1);
+        // A shared embedding apart.
+        assert_eq!(FlatLayout::of(&options, 1).buckets.len(), 2);
         options.overlap_grad_reduce = false;
-        assert_eq!(FlatLayout::of(&options, 0).buckets.len(), 1);
+        assert_eq!(FlatLayout::of(&options, 0).buckets.len(), 2);
     }
 }

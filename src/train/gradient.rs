@@ -1,8 +1,9 @@
-//! From microbatch gradients to what the optimizer reads: accumulation, the gains' sum over
-//! tensor-parallel ranks, the average over data-parallel ones: all of them, or first those of an
-//! optimizer instance and then the instances.
+//! From microbatch gradients to what the optimizer reads: accumulation, the sum of norms and
+//! row-parallel biases over tensor-parallel ranks, the average over data-parallel ones (all of them,
+//! or first those of an optimizer instance and then the instances), the sum of a shared embedding
+//! over the two stages that hold it.
 
-use crate::model::{ParameterStore, Partition};
+use crate::model::ParameterStore;
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::train::bucket::FlatLayout;
@@ -19,9 +20,9 @@ pub struct Gradients {
     pub reduced: Tensor,
     /// Blocks of all ranks for one bucket each, before they are added here in fp32.
     received: Option<Tensor>,
-    /// Gains one after another, as Megatron coalesces them.
+    /// Norms and row-parallel biases one after another, as Megatron coalesces them.
     coalesced: Option<Tensor>,
-    gains: Vec<Tensor>,
+    sequence_parallel: Vec<Tensor>,
 }
 
 /// What a reduction works on.
@@ -67,15 +68,15 @@ impl Gradients {
             whole
         };
         let by_hand = shards(options) && options.ddp_reduce_scatter_with_fp32_accumulation;
-        let gains = replicated(store, flat);
-        let gain_words = gains.iter().map(|gain| gain.len).sum();
+        let sequence_parallel = sequence_parallel(store, flat);
+        let words = sequence_parallel.iter().map(|gain| gain.len).sum();
         let meets = options.model.splits_sequence();
         Gradients {
             flat,
             reduced,
             received: by_hand.then(|| rank.alloc("grad_received", dtype, layout.len())),
-            coalesced: meets.then(|| rank.alloc("gains_grad", Dtype::F32, gain_words)),
-            gains,
+            coalesced: meets.then(|| rank.alloc("gains_grad", Dtype::F32, words)),
+            sequence_parallel,
         }
     }
 
@@ -87,6 +88,7 @@ impl Gradients {
         self.meet_gains(rank, reduction.groups.tensor);
         self.scale(rank, reduction.options);
         self.meet_data(rank, reduction);
+        self.meet_embedding(rank, reduction);
     }
 
     fn accumulate(&self, rank: &mut Rank, reduction: &Reduction<'_>) {
@@ -113,13 +115,14 @@ impl Gradients {
         }
     }
 
-    /// Under sequence parallelism a gain has seen only this rank's tokens (Megatron-LM,
-    /// `_allreduce_non_tensor_model_parallel_grads`; done there after the data-parallel reduction).
+    /// Under sequence parallelism a norm, or the bias of a row-parallel linear, has seen only this
+    /// rank's tokens (Megatron-LM, `_allreduce_non_tensor_model_parallel_grads`; done there after
+    /// the data-parallel reduction).
     fn meet_gains(&self, rank: &mut Rank, group: GroupId) {
         let Some(coalesced) = self.coalesced else {
             return;
         };
-        let places = self.gains.iter().scan(0, |start, gain| {
+        let places = self.sequence_parallel.iter().scan(0, |start, gain| {
             let together = coalesced.slice(*start, gain.len);
             *start += gain.len;
             Some((together, *gain))
@@ -250,16 +253,50 @@ impl Gradients {
         rank.fold("fp32_accumulation", fold);
     }
 
+    /// A shared embedding's gradient is the sum of what the first stage's look-up and the last
+    /// stage's output layer gave, after the data-parallel reduction (Megatron-LM,
+    /// `_allreduce_word_embedding_grads`). With the distributed optimizer each rank there sums the
+    /// whole gradient, of which its own shard alone is valid; the bucket of its own makes both
+    /// stages' shards the same rows. Here the shard alone is summed.
+    fn meet_embedding(&self, rank: &mut Rank, reduction: &Reduction<'_>) {
+        let Reduction {
+            options,
+            layout,
+            store,
+            groups,
+        } = *reduction;
+        let mut places = store.parameters.iter().zip(&store.offsets);
+        let shared = places.find(|(parameter, _)| parameter.is_shared_embedding());
+        let (Some((parameter, offset)), Some(group)) = (shared, groups.embedding) else {
+            return;
+        };
+        let mut buckets = layout.buckets.iter();
+        let bucket = buckets.find(|bucket| bucket.range.contains(offset));
+        let bucket = bucket.expect("every parameter is in a bucket");
+        let words = match self.shard_of(options, bucket.range.start, bucket.len()) {
+            Some(shard) => {
+                assert_eq!(bucket.range.start, *offset, "it is alone in its bucket");
+                shard
+            }
+            None => self.reduced.slice(*offset, parameter.len()),
+        };
+        rank.module("main_grad.word_embeddings", |rank| {
+            let family = Family::SharedEmbedding;
+            let handle = rank.all_reduce("all_reduce", family, group, words, Combine::Sum);
+            rank.wait(handle);
+        });
+    }
+
     fn shard_of(&self, options: &TrainOptions, start: u32, len: u32) -> Option<Tensor> {
         let ranks = options.layout.instance_size();
         shards(options).then(|| self.reduced.slice(start / ranks, len / ranks))
     }
 }
 
-/// The gradients of parameters that every tensor-parallel rank holds whole.
-fn replicated(store: &ParameterStore, flat: Tensor) -> Vec<Tensor> {
+/// The gradients that are sums over the tokens of one rank.
+fn sequence_parallel(store: &ParameterStore, flat: Tensor) -> Vec<Tensor> {
     let list = store.parameters.iter().zip(&store.offsets);
-    list.filter(|(parameter, _)| parameter.partition == Partition::Replicated)
+    list.filter(|(parameter, _)| parameter.sequence_parallel)
         .map(|(parameter, offset)| flat.slice(*offset, parameter.len()))
         .collect()
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::model::{ParameterStore, Partition};
+use crate::model::{ParameterStore, Partition, Role};
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::recipe::LrDecayStyle;
@@ -104,8 +104,10 @@ impl Optimizer {
     ) {
         let mut whole = vec![0; store.values.len as usize];
         for (parameter, offset) in store.parameters.iter().zip(&store.offsets) {
-            // A gain is the same on every tensor-parallel rank: the first one counts it.
-            let counted = parameter.partition != Partition::Replicated || tensor_rank == 0;
+            // What is whole on every tensor-parallel rank is counted by the first one; a copy of
+            // another stage's embedding by none (Megatron-LM, `param_is_not_shared`).
+            let counted = (parameter.partition != Partition::Replicated || tensor_rank == 0)
+                && parameter.role != Role::SharedCopy;
             let bits = u32::from(parameter.decays) * DECAYS + u32::from(counted) * COUNTED;
             let start = *offset as usize;
             whole[start..start + parameter.len() as usize].fill(bits);

@@ -1,9 +1,9 @@
 //! What is trained and how: plain data under Megatron-LM's argument names.
 
 use crate::job::{ScheduleError, Slot, interleaved, one_f_one_b};
-use crate::model::{ModelShape, Orders, ShapeError};
+use crate::model::{ModelShape, Orders, Recompute, Selective, ShapeError};
 use crate::numerics::Dtype;
-use crate::recipe::{LrDecayStyle, Recipe};
+use crate::recipe::{LrDecayStyle, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule};
 use crate::train::layout::{Layout, LayoutError};
 
 /// Everything that the training program depends on, apart from the data and the rank.
@@ -43,6 +43,8 @@ pub struct TrainOptions {
     /// Greatest global gradient norm; 0 does not clip.
     pub clip_grad: f32,
     pub seed: u32,
+    /// Activations that are computed again in the backward.
+    pub recompute: Recompute,
 }
 
 impl From<&Recipe> for TrainOptions {
@@ -54,12 +56,21 @@ impl From<&Recipe> for TrainOptions {
                 hidden_size: recipe.hidden_size,
                 ffn_hidden_size: recipe.ffn_hidden_size,
                 num_attention_heads: recipe.num_attention_heads,
+                num_query_groups: recipe.num_query_groups,
+                kv_channels: recipe.kv_channels,
                 padded_vocab_size: recipe.padded_vocab_size,
                 seq_length: recipe.seq_length,
+                max_position_embeddings: recipe.max_position_embeddings,
                 micro_batch_size: recipe.micro_batch_size,
+                normalization: recipe.normalization,
                 norm_epsilon: recipe.norm_epsilon,
+                swiglu: recipe.swiglu,
+                add_bias_linear: !recipe.disable_bias_linear,
+                position_embedding_type: recipe.position_embedding_type,
                 rotary_base: recipe.rotary_base,
+                attention_dropout: recipe.attention_dropout,
                 hidden_dropout: recipe.hidden_dropout,
+                untie_embeddings_and_output_weights: recipe.untie_embeddings_and_output_weights,
                 params_dtype: if recipe.bf16 { Dtype::Bf16 } else { Dtype::F32 },
                 tensor_model_parallel_size: recipe.tensor_model_parallel_size,
                 pipeline_model_parallel_size: recipe
@@ -72,6 +83,7 @@ impl From<&Recipe> for TrainOptions {
                     norm_weight_grad: determinism.norm_weight_grad,
                     wgrad_split_k: determinism.wgrad_split_k,
                     microbatch_accumulation: determinism.microbatch_accumulation,
+                    attention_backward: determinism.attention_backward,
                 },
             },
             layout: Layout {
@@ -103,6 +115,27 @@ impl From<&Recipe> for TrainOptions {
             weight_decay: recipe.weight_decay,
             clip_grad: recipe.clip_grad,
             seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
+            recompute: recompute(recipe),
+        }
+    }
+}
+
+/// Megatron-LM recomputes the core attention where no module is named.
+fn recompute(recipe: &Recipe) -> Recompute {
+    match recipe.recompute_granularity {
+        None => Recompute::Nothing,
+        Some(RecomputeGranularity::Full) => Recompute::Full {
+            method: recipe.recompute_method.unwrap_or(RecomputeMethod::Uniform),
+            layers: recipe.recompute_num_layers,
+        },
+        Some(RecomputeGranularity::Selective) => {
+            let modules = &recipe.recompute_modules;
+            let has = |module| modules.contains(&module);
+            Recompute::Selective(Selective {
+                core_attention: modules.is_empty() || has(RecomputeModule::CoreAttn),
+                mlp: has(RecomputeModule::Mlp),
+                layernorm: has(RecomputeModule::Layernorm),
+            })
         }
     }
 }
@@ -148,6 +181,8 @@ pub enum OptionsError {
     ShortGroup { microbatches: u32, group: u32 },
     #[error("num_distributed_optimizer_instances = {0} needs use_distributed_optimizer")]
     InstancesAlone(u32),
+    #[error("full recomputation of 0 layers at a time")]
+    RecomputesNoLayer,
     #[error("lr_warmup_iters = {warmup} is not below lr_decay_iters = {decay}")]
     WarmupBeyondDecay { warmup: u32, decay: u32 },
     #[error("{samples} samples until the end of the learning rate's decay, more than 2^32 - 1")]
@@ -186,6 +221,9 @@ impl TrainOptions {
         let instances = self.layout.num_distributed_optimizer_instances;
         if instances > 1 && !self.use_distributed_optimizer {
             return Err(OptionsError::InstancesAlone(instances));
+        }
+        if matches!(self.recompute, Recompute::Full { layers: 0, .. }) {
+            return Err(OptionsError::RecomputesNoLayer);
         }
         self.check_interleaving()?;
         self.check_numbers()?;
@@ -305,16 +343,13 @@ impl TrainOptions {
     /// The greatest flat buffers, in 64 bits, before anything multiplies in 32.
     fn check_words(&self) -> Result<(), OptionsError> {
         let model = &self.model;
-        let hidden = u64::from(model.hidden_size);
-        let layer = hidden * (4 * hidden + 3 * u64::from(model.ffn_hidden_size) + 2);
-        let ends = hidden * (2 * u64::from(model.padded_vocab_size) + 1);
-        let whole = layer
-            .saturating_mul(u64::from(model.num_layers))
-            .saturating_add(ends);
-        // What alignment may add: to each parameter, and to each bucket.
-        let parameters = 6 * u64::from(model.num_layers) + 3;
-        let full = |size: u32| (whole / u64::from(size) + 1).min(parameters);
-        let buckets = self.ddp_bucket_size.map_or(1, full);
+        let whole = model.parameter_words_max();
+        // What alignment may add: to each parameter, and to each bucket. A layer has two norms and
+        // four linears, each with a bias; the ends have two tables, a norm and a matrix.
+        let parameters = 12 * u64::from(model.num_layers) + 5;
+        let full = |size: u32| (whole / u64::from(size) + 3).min(parameters);
+        // A shared embedding may cut a bucket in three.
+        let buckets = self.ddp_bucket_size.map_or(3, full);
         let padding = parameters + buckets * u64::from(self.layout.data_parallel_size);
         let flat = whole.saturating_add(padding.saturating_mul(128));
         let microbatches = u64::from(self.microbatches());
@@ -335,6 +370,7 @@ pub(super) mod tests {
     use super::*;
     use crate::model::Orders;
     use crate::numerics::Dtype;
+    use crate::recipe::{Normalization, PositionEmbedding};
 
     pub fn options() -> TrainOptions {
         TrainOptions {
@@ -343,12 +379,21 @@ pub(super) mod tests {
                 hidden_size: 32,
                 ffn_hidden_size: 64,
                 num_attention_heads: 4,
+                num_query_groups: 2,
+                kv_channels: 8,
                 padded_vocab_size: 256,
                 seq_length: 32,
+                max_position_embeddings: 32,
                 micro_batch_size: 1,
+                normalization: Normalization::LayerNorm,
                 norm_epsilon: 1e-5,
+                swiglu: false,
+                add_bias_linear: true,
+                position_embedding_type: PositionEmbedding::LearnedAbsolute,
                 rotary_base: 10_000.0,
-                hidden_dropout: 0.0,
+                attention_dropout: 0.1,
+                hidden_dropout: 0.1,
+                untie_embeddings_and_output_weights: false,
                 params_dtype: Dtype::Bf16,
                 tensor_model_parallel_size: 2,
                 pipeline_model_parallel_size: 2,
@@ -376,6 +421,7 @@ pub(super) mod tests {
             weight_decay: 0.1,
             clip_grad: 1.0,
             seed: 1,
+            recompute: Recompute::Nothing,
         }
     }
 
@@ -396,9 +442,27 @@ pub(super) mod tests {
     #[test]
     fn bad_options_are_named() {
         type Spoil = fn(&mut TrainOptions);
-        let cases: [(Spoil, &str); 29] = [
+        let cases: [(Spoil, &str); 36] = [
+            (
+                |o| {
+                    o.recompute = Recompute::Full {
+                        method: RecomputeMethod::Block,
+                        layers: 0,
+                    }
+                },
+                "recomputation of 0 layers",
+            ),
             (|o| o.model.hidden_size = 0, "hidden_size is 0"),
             (|o| o.model.hidden_size = 36, "hidden_size"),
+            (|o| o.model.num_query_groups = 0, "num_query_groups is 0"),
+            (|o| o.model.num_query_groups = 1, "num_query_groups"),
+            (|o| o.model.num_query_groups = 3, "num_query_groups"),
+            (|o| o.model.kv_channels = 3, "kv_channels"),
+            (|o| o.model.kv_channels = 130, "130 wide"),
+            (
+                |o| o.model.max_position_embeddings = 31,
+                "max_position_embeddings only 31",
+            ),
             (|o| o.model.hidden_size = u32::MAX, "wgrad parts"),
             (|o| o.model.num_attention_heads = 3, "num_attention_heads"),
             (|o| o.model.num_layers = 3, "num_layers"),
@@ -408,7 +472,10 @@ pub(super) mod tests {
             (|o| o.model.padded_vocab_size = 258, "padded_vocab_size"),
             (|o| o.model.wgrad_splits = 33, "wgrad_splits"),
             (|o| o.model.hidden_dropout = 1.0, "hidden_dropout"),
-            (|o| o.model.hidden_dropout = f32::NAN, "hidden_dropout"),
+            (
+                |o| o.model.attention_dropout = f32::NAN,
+                "attention_dropout",
+            ),
             (|o| o.model.rotary_base = 0.5, "rotary_base"),
             (|o| o.model.norm_epsilon = 0.0, "norm_epsilon"),
             (|o| o.layout.tensor_model_parallel_size = 4, "split 2 ways"),

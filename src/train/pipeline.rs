@@ -1,7 +1,7 @@
 //! The microbatches of one step through this rank's model chunks.
 
 use crate::job::{Slot, Work};
-use crate::model::{Gpt, Saved};
+use crate::model::{Generators, Gpt, Saved};
 use crate::world::{Handle, Lane, Phase, Rank, Segments, Tensor};
 
 /// Neighbours of a chunk, as global ranks. Chunks are dealt to stages in turn: after the last
@@ -39,7 +39,7 @@ pub struct Pipeline {
     schedule: Vec<Slot>,
     /// `[local tokens, hidden]`: the gradient on its way down the layers.
     grad: Tensor,
-    rng: Tensor,
+    rng: Generators,
 }
 
 /// What the first and the last stage know of a step's data.
@@ -63,7 +63,7 @@ impl Pipeline {
         rank: &mut Rank,
         gpts: Vec<(Gpt, Neighbours)>,
         schedule: Vec<Slot>,
-        rng: Tensor,
+        rng: Generators,
     ) -> Pipeline {
         let has_head = gpts.iter().any(|(gpt, _)| gpt.head.is_some());
         assert!(
@@ -129,16 +129,14 @@ impl Chunk {
         microbatch as usize % self.saved.len()
     }
 
-    fn forward(&mut self, rank: &mut Rank, data: &StepData<'_>, microbatch: u32, rng: Tensor) {
+    fn forward(&mut self, rank: &mut Rank, data: &StepData<'_>, microbatch: u32, rng: Generators) {
         rank.set_phase(Phase::Forward);
         let slot = self.slot(microbatch);
         if let Some(handle) = self.sending_output[slot].take() {
             rank.wait(handle);
         }
         let saved = &self.saved[slot];
-        if self.gpt.stage.drops() {
-            self.gpt.stage.take_rng(rank, rng, saved.rng);
-        }
+        self.gpt.stage.take_rng(rank, rng, saved.rng);
         match self.neighbours.previous {
             Some(previous) => rank.module(&self.module, |rank| {
                 let handle = rank.recv_on(OUTPUTS, "recv_forward", previous, saved.input);

@@ -1,6 +1,8 @@
 //! One rank's training: set up once, then step after step.
 
-use crate::model::{Gpt, Parameter, ParameterStore, Partition, Scratch, Stage};
+use crate::model::{
+    Generators, Gpt, Parameter, ParameterStore, Partition, RNG_WORDS, Recompute, Scratch, Stage,
+};
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::train::batch::{Batch, vocabulary_segments};
@@ -63,7 +65,10 @@ impl Trainer {
         let stages = new_stages(rank, options, groups, place, &store, &layout);
         let optimizer = Optimizer::allocate(rank, options, &store, &layout);
         let gradients = Gradients::allocate(rank, options, &store, &layout);
-        let rng = rank.alloc("rng", Dtype::U32, 4);
+        let rng = Generators {
+            default: rank.alloc("rng", Dtype::U32, RNG_WORDS),
+            model_parallel: rank.alloc("model_parallel_rng", Dtype::U32, RNG_WORDS),
+        };
         let trainer = Trainer {
             data_position: rank.alloc("data_position", Dtype::U32, 1),
             tokens: (place.stage == 0)
@@ -205,7 +210,7 @@ impl Trainer {
     }
 
     /// Tells the world what the state is, and which copies must agree.
-    fn declare(&self, rank: &mut Rank, rng: Tensor) {
+    fn declare(&self, rank: &mut Rank, rng: Generators) {
         let (optimizer, store) = (&self.optimizer, self.store());
         for (place, parameter) in store.parameters.iter().enumerate() {
             let value = store.values.slice(store.offsets[place], parameter.len());
@@ -213,6 +218,9 @@ impl Trainer {
             rank.replicate(self.groups.data, &parameter.name, value);
             if parameter.partition == Partition::Replicated {
                 rank.replicate(self.groups.tensor, &parameter.name, value);
+            }
+            if let (true, Some(group)) = (parameter.is_shared_embedding(), self.groups.embedding) {
+                rank.replicate(group, parameter.whole_name(), value);
             }
         }
         let state = [
@@ -234,7 +242,8 @@ impl Trainer {
         rank.persist(Component::OptimizerStep, "beta_powers", optimizer.powers);
         rank.persist(Component::Scheduler, "num_steps", optimizer.num_steps);
         rank.persist(Component::DataPosition, "samples", self.data_position);
-        rank.persist(Component::Rng, "rng", rng);
+        rank.persist(Component::Rng, "rng", rng.default);
+        rank.persist(Component::Rng, "model_parallel_rng", rng.model_parallel);
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "scheduler", optimizer.num_steps);
         rank.replicate(self.groups.world, "data_position", self.data_position);
@@ -295,11 +304,13 @@ fn new_stages(
     layout: &FlatLayout,
 ) -> Vec<Stage> {
     let shape = &options.model;
-    let rope = shape.seq_length * shape.head_dim() / 2;
+    let rope = shape.seq_length * shape.kv_channels / 2;
     let greatest = layout.parameters.iter().map(Parameter::len).max();
     let rope_cosines = rank.alloc("rope_cosines", Dtype::F32, rope);
     let rope_sines = rank.alloc("rope_sines", Dtype::F32, rope);
     let scratch = Scratch::allocate(rank, shape, greatest.unwrap_or(0));
+    let rng_again = (options.recompute != Recompute::Nothing)
+        .then(|| rank.alloc("recompute_rng", Dtype::U32, 2 * RNG_WORDS));
     let stage = |chunk: &ChunkRange| Stage {
         shape: shape.clone(),
         stage: chunk.virtual_stage,
@@ -309,6 +320,8 @@ fn new_stages(
         rope_cosines,
         rope_sines,
         scratch,
+        recompute: options.recompute,
+        rng_again,
     };
     layout.chunks.iter().map(stage).collect()
 }

@@ -224,7 +224,7 @@ fn a_state_fault_drifts_one_copy() {
 #[test]
 fn what_is_computed_again_must_be_what_it_was() {
     let program = |skips: bool| {
-        move |rank: &mut Rank| {
+        move |rank: &mut Rank, _: &Seen| {
             let (x, y) = (
                 rank.alloc("x", Dtype::U32, 4),
                 rank.alloc("y", Dtype::U32, 4),

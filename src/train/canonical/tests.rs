@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::ReshardFault;
-use crate::model::{ModelShape, Orders, Partition, stage_parameters};
+use crate::model::{ModelShape, Orders, Partition, Recompute, stage_parameters};
 use crate::numerics::Dtype;
-use crate::recipe::LrDecayStyle;
+use crate::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
 use crate::train::bucket::FlatLayout;
 use crate::train::checkpoint::{Checkpoint, RankState};
 use crate::train::layout::Layout;
@@ -23,12 +23,21 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
             hidden_size: 16,
             ffn_hidden_size: 16,
             num_attention_heads: 4,
+            num_query_groups: 4,
+            kv_channels: 4,
             padded_vocab_size: 32,
             seq_length: 8,
+            max_position_embeddings: 8,
             micro_batch_size: 1,
+            normalization: Normalization::LayerNorm,
             norm_epsilon: 1e-5,
+            swiglu: false,
+            add_bias_linear: true,
+            position_embedding_type: PositionEmbedding::LearnedAbsolute,
             rotary_base: 10_000.0,
+            attention_dropout: 0.1,
             hidden_dropout: 0.1,
+            untie_embeddings_and_output_weights: true,
             params_dtype: Dtype::Bf16,
             tensor_model_parallel_size: tp,
             pipeline_model_parallel_size: pp,
@@ -63,6 +72,7 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
         weight_decay: 0.1,
         clip_grad: 1.0,
         seed: 1,
+        recompute: Recompute::Nothing,
     };
     options.check().expect("a sound layout");
     options
