@@ -5,10 +5,9 @@ mod harness;
 
 use std::collections::BTreeMap;
 
-use bitproof::model::stage_parameters;
 use bitproof::numerics::philox::philox4x32;
 use bitproof::recipe::{LocalOrder, Normalization, PositionEmbedding};
-use bitproof::train::{Batch, TrainOptions};
+use bitproof::train::{Batch, Initial, TrainOptions};
 use harness::reference::{Dropped, Reference, Weights};
 use harness::{
     as_gpt3, read_gradients, small_corpus, small_options, train, whole_gradients, with_biases,

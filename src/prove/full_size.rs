@@ -5,9 +5,6 @@ use crate::scenario::{FullSize, Scenario};
 use crate::train::CommunicatorKind;
 use crate::world::{Family, GroupId};
 
-/// Keys that one of FlashAttention's workers has in the backward, at most.
-const FLASH_KEYS_A_BLOCK: u32 = 128;
-
 /// Sizes of the scenario and of the job that it stands for.
 #[derive(Clone, Debug)]
 pub struct FullSizeCounts {
@@ -101,9 +98,6 @@ impl FullSizeAddends for FullSizeCounts {
             (Some(CommunicatorKind::Instance), _) => grown(full.world_size(), own.world_size()),
             (None, Family::DpGradients | Family::WgradSplitK | Family::MicrobatchAccumulation) => {
                 self.layout_size(family, full)
-            }
-            (None, Family::AttentionGrad) => {
-                u64::from(full.seq_length.div_ceil(FLASH_KEYS_A_BLOCK)).max(u64::from(here))
             }
             (None, Family::EmbeddingGrad | Family::NormWeightGrad | Family::BiasGrad) => {
                 grown(Self::tokens(full), Self::tokens(own))

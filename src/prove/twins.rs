@@ -206,7 +206,10 @@ fn full_buckets(recipe: &Recipe, options: &TrainOptions, stage: u32) -> Vec<u64>
     let of_chunk = |(chunk, parameters): (usize, Vec<Parameter>)| {
         let params: Vec<Param> = parameters
             .iter()
-            .map(|parameter| Param::dense(elements(parameter), storage))
+            .map(|parameter| Param {
+                shared_embedding: parameter.is_shared_embedding(),
+                ..Param::dense(elements(parameter), storage)
+            })
             .collect();
         let bucket_options = BucketOptions {
             bucket_size: recipe.ddp_bucket_size.map(u64::from),
@@ -230,3 +233,6 @@ fn full_buckets(recipe: &Recipe, options: &TrainOptions, stage: u32) -> Vec<u64>
     let all = chunks(options, stage).enumerate().flat_map(of_chunk);
     all.collect::<Vec<u64>>()
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,3 +20,26 @@ pub const WGRAD_SPLITS_MAX: u32 = 256;
 pub const STATE_BYTES_MAX: u64 = 1 << 40;
 /// Variables in `[env]`.
 pub const ENV_COUNT_MAX: usize = 256;
+
+// Files of other tools. A configuration file as a whole: `diagnostic::FILE_BYTES_MAX`.
+
+/// Longest job log that is searched for its arguments: 64 MiB.
+pub const LOG_BYTES_MAX: u64 = 64 << 20;
+/// Arguments of one phase; Megatron-LM has about 700.
+pub const ARGUMENTS_MAX: usize = 4_096;
+/// Phases of one file: `MODEL_ARGS`, `MODEL_ARGS_2`, launches of a script.
+pub const PHASES_MAX: usize = 64;
+/// Longest value of one argument or variable: 64 KiB.
+pub const VALUE_BYTES_MAX: usize = 64 << 10;
+/// Collections within collections of a YAML document, and merges within merges.
+pub const YAML_DEPTH_MAX: usize = 64;
+/// Scalars, sequences and mappings of a YAML document.
+pub const YAML_NODES_MAX: usize = 1 << 17;
+/// Keys that `<<` brings in, over all mappings of a document.
+pub const YAML_MERGED_KEYS_MAX: usize = 1 << 16;
+/// Words of a script, its arrays and variables put in: 64 Ki.
+pub const SCRIPT_WORDS_MAX: usize = 1 << 16;
+/// Characters of a script, its variables put in.
+pub const SCRIPT_CHARS_MAX: usize = 4 << 20;
+/// `sh -c` within `sh -c`, `$( )` within `$( )`.
+pub const SCRIPT_DEPTH_MAX: usize = 32;

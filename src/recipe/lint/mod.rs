@@ -1,11 +1,80 @@
-//! Rules about what a job leaves open: Megatron's own for deterministic mode, and those that
-//! nobody validates.
+//! Rules about what a job leaves open: what Megatron refuses, and what nobody validates.
+//!
+//! A rule is data: an id, a severity, why it matters, who says so, and what to do. An error is
+//! something that Megatron refuses at launch; a warning something by which bits may differ; a note
+//! something that nothing pins, or that a reader should know.
 
-use super::megatron::{GivenJob, Understood};
-use crate::diagnostic::Diagnostic;
+mod deterministic;
+mod harness;
+mod holes;
+mod launch;
+mod rule;
 
-/// What is wrong or left open in a job, worst first within the order of the rules.
-pub fn lint(job: &GivenJob, understood: &Understood) -> Vec<Diagnostic> {
-    let _ = (job, understood);
-    todo!()
+pub(crate) use deterministic::{Standing, Violation, violations};
+pub use rule::Rule;
+
+use super::megatron::{Catalogue, GivenJob, Understood, Values};
+use crate::diagnostic::{Diagnostic, Findings, Severity};
+use rule::Job;
+
+/// Every rule but those of deterministic mode, in the order in which they are tried.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    let sets = [launch::RULES, holes::RULES, harness::RULES];
+    sets.into_iter().flatten()
 }
+
+/// What is wrong or left open in a job: errors first, then warnings, then notes, each in the order
+/// of the rules.
+pub fn lint(job: &GivenJob, understood: &Understood) -> Vec<Diagnostic> {
+    let catalogue = Catalogue::default();
+    // `understand` told what is wrong with single arguments.
+    let mut told = Findings::default();
+    let values = Values::read(&job.phases[understood.phase], &catalogue, &mut told);
+    let view = Job {
+        given: job,
+        values: &values,
+        understood,
+    };
+    let asked = view.is_deterministic();
+    let broken = violations(&values, &job.env);
+    let mut found: Vec<Diagnostic> = broken
+        .iter()
+        .map(|violation| of_violation(violation, asked))
+        .collect();
+    found.extend(rules().filter_map(|rule| rule.check(&view)));
+    // Stable: the order of the rules stays within a severity.
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
+/// A broken rule of deterministic mode: an error where the job asks for that mode.
+fn of_violation(violation: &Violation, asked: bool) -> Diagnostic {
+    let rule = violation.rule;
+    let (severity, message) = match (asked, violation.standing) {
+        (true, Standing::Current) => (
+            Severity::Error,
+            format!("--deterministic-mode refuses this `{rule}`"),
+        ),
+        (true, Standing::Pending) => (
+            Severity::Warning,
+            format!("--deterministic-mode is about to refuse this `{rule}`"),
+        ),
+        (false, _) => (
+            Severity::Note,
+            format!("--deterministic-mode would refuse this `{rule}`"),
+        ),
+    };
+    let accepted = violation.accepted;
+    let mut finding = Diagnostic::warning("deterministic-mode", message)
+        .at(&violation.place, format!("accepted: {accepted}"))
+        .with_note(format!(
+            "{} (megatron/training/determinism.py)",
+            violation.reason
+        ))
+        .with_help(format!("make it {accepted}"));
+    finding.severity = severity;
+    finding
+}
+
+#[cfg(test)]
+mod tests;

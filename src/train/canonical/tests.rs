@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::ReshardFault;
-use crate::model::{ModelShape, Orders, Partition, Recompute, stage_parameters};
+use crate::model::{ModelShape, Orders, Parameter, Partition, Recompute, stage_parameters};
 use crate::numerics::Dtype;
 use crate::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
 use crate::train::bucket::FlatLayout;
@@ -27,17 +27,17 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
             kv_channels: 4,
             padded_vocab_size: 32,
             seq_length: 8,
-            max_position_embeddings: 8,
+            max_position_embeddings: 12,
             micro_batch_size: 1,
             normalization: Normalization::LayerNorm,
             norm_epsilon: 1e-5,
-            swiglu: false,
+            swiglu: true,
             add_bias_linear: true,
             position_embedding_type: PositionEmbedding::LearnedAbsolute,
             rotary_base: 10_000.0,
             attention_dropout: 0.1,
             hidden_dropout: 0.1,
-            untie_embeddings_and_output_weights: true,
+            untie_embeddings_and_output_weights: false,
             params_dtype: Dtype::Bf16,
             tensor_model_parallel_size: tp,
             pipeline_model_parallel_size: pp,
@@ -173,22 +173,21 @@ fn expected(state: &CanonicalState, options: &TrainOptions, rank: u32) -> RankSt
     let flat = FlatLayout::of(options, place.stage);
     let parameters = &flat.parameters;
     let mut part = RankState::default();
-    let cut = |component: Component, name: &str| {
-        let parameter = parameters.iter().find(|parameter| parameter.name == name);
-        let parameter = parameter.expect("the rank's own");
-        let whole = state.tensor(component, name).expect("made up");
+    let cut = |component: Component, parameter: &Parameter| {
+        let whole = state.tensor(component, parameter.whole_name());
+        let whole = whole.expect("made up");
         let shape = (parameter.rows, parameter.columns);
         let words = slice(&whole.words, parameter.partition, shape, place.tensor, tp);
         tensor(whole.dtype, words)
     };
     for parameter in parameters {
-        let words = cut(Component::Model, &parameter.name);
+        let words = cut(Component::Model, parameter);
         part.insert(Component::Model, &parameter.name, words);
     }
     for (component, name) in FLAT {
         let mut buffer = vec![0; flat.len() as usize];
         for (parameter, offset) in parameters.iter().zip(&flat.offsets) {
-            let words = cut(component, &parameter.name).words;
+            let words = cut(component, parameter).words;
             buffer[*offset as usize..][..words.len()].copy_from_slice(&words);
         }
         if options.use_distributed_optimizer && dp > 1 {

@@ -24,6 +24,9 @@ pub enum Verdict {
     /// Megatron knows no such argument, or not this value of it.
     #[serde(rename = "invalid")]
     Invalid,
+    /// A variable that the catalogue does not hold: nothing is said of it.
+    #[serde(rename = "unknown")]
+    Unknown,
 }
 
 impl Verdict {
@@ -34,6 +37,7 @@ impl Verdict {
             Verdict::NoBits => "changes no bits",
             Verdict::Unsupported => "unsupported",
             Verdict::Invalid => "invalid",
+            Verdict::Unknown => "unknown",
         }
     }
 }

@@ -1,0 +1,362 @@
+//! What deterministic mode does not look at: NCCL's choices, the allocation, when a setting is
+//! read.
+
+use super::rule::{Found, Job, Rule};
+use crate::diagnostic::Severity::{Note, Warning};
+
+const NCCL: &str = "NCCL documentation, environment variables; bitproof's plans";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "nccl-protocol-open",
+        severity: Note,
+        reason: "NCCL picks Simple, LL or LL128 by size, and offers LL128 on some links only; chunks, \
+            and with them the rank at which an element's sum starts, differ between protocols",
+        source: NCCL,
+        fix: "set NCCL_PROTO=Simple",
+        find: |job| job.unset("NCCL_PROTO"),
+    },
+    Rule {
+        id: "nccl-channels-open",
+        severity: Note,
+        reason: "the number of channels follows from the topology that NCCL finds; it cuts a buffer \
+            into the parts that start at different ranks",
+        source: NCCL,
+        fix: "set NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS to one number",
+        find: channels,
+    },
+    Rule {
+        id: "nccl-buffer-open",
+        severity: Note,
+        reason: "NCCL_BUFFSIZE sets the chunks of a ring; a site's nccl.conf may set it too",
+        source: "docs of NCCL; Megatron-LM's CI sets NCCL_BUFFSIZE=4194304 and checks nothing",
+        fix: "set NCCL_BUFFSIZE=4194304",
+        find: |job| job.unset("NCCL_BUFFSIZE"),
+    },
+    Rule {
+        id: "nccl-tuner-open",
+        severity: Note,
+        reason: "a tuner plugin that the image or the cloud installs overrides algorithm and protocol",
+        source: "NCCL documentation, NCCL_TUNER_PLUGIN; Megatron-LM's CI sets it empty",
+        fix: "set NCCL_TUNER_PLUGIN to nothing: `NCCL_TUNER_PLUGIN=`",
+        find: |job| job.unset("NCCL_TUNER_PLUGIN"),
+    },
+    Rule {
+        id: "nccl-tuner-plugin",
+        severity: Warning,
+        reason: "a tuner plugin chooses algorithm and protocol for each call, whatever NCCL_ALGO says",
+        source: "NCCL documentation, NCCL_TUNER_PLUGIN",
+        fix: "set NCCL_TUNER_PLUGIN to nothing: `NCCL_TUNER_PLUGIN=`",
+        find: tuner,
+    },
+    Rule {
+        id: "nvls-tree-left-on",
+        severity: Warning,
+        reason: "`^NVLS` excludes NVLS alone: NVLSTree, whose switches add in an order of their own, \
+            and Tree stay open",
+        source: "NCCL's parser of NCCL_ALGO; Megatron-LM#2369; NVIDIA/nccl#1497",
+        fix: "set NCCL_ALGO=Ring, or `^NVLS,NVLSTree,Tree`",
+        find: nvls_tree,
+    },
+    Rule {
+        id: "nvls-open",
+        severity: Warning,
+        reason: "NCCL may sum in the switch (NVLS), and its maintainers say that results may differ \
+            from call to call",
+        source: "NVIDIA/nccl#1497, #2360",
+        fix: "set NCCL_ALGO=Ring and NCCL_NVLS_ENABLE=0",
+        find: nvls,
+    },
+    Rule {
+        id: "collnet-on",
+        severity: Warning,
+        reason: "SHARP sums in the network's switches, in an order that no argument fixes; Megatron \
+            accepts it, torchtitan and vLLM switch it off",
+        source: "megatron/training/determinism.py; NCCL documentation, NCCL_COLLNET_ENABLE",
+        fix: "set NCCL_COLLNET_ENABLE=0 and NCCL_ALGO=Ring",
+        find: collnet,
+    },
+    Rule {
+        id: "rank-map-open",
+        severity: Note,
+        reason: "NCCL_ALGO=Ring pins the algorithm and not the physical ring: on other nodes the ring \
+            has another order, and so has every sum along it",
+        source: "Megatron-LM#5718: within an allocation; across allocations is an open gap",
+        fix: "compare two allocations: `bitproof plan diff`",
+        find: rank_map,
+    },
+    Rule {
+        id: "set-inside-the-process",
+        severity: Note,
+        reason: "Megatron sets what is missing after the process has started; what was built or read \
+            before keeps its old setting",
+        source: "AReaL#1544; NVIDIA/Megatron-LM#7419; megatron/training/determinism.py",
+        fix: "export NCCL_ALGO, NVTE_ALLOW_NONDETERMINISTIC_ALGO and CUBLAS_WORKSPACE_CONFIG in the \
+            launcher",
+        find: set_late,
+    },
+    Rule {
+        id: "record-streams",
+        severity: Note,
+        reason: "without it PyTorch frees a collective's buffers when the device is done with them: \
+            which block comes next depends on timing, and with it what an uninitialised read sees",
+        source: "PyTorch, ProcessGroupNCCL; Megatron-LM's CI sets it",
+        fix: "set TORCH_NCCL_AVOID_RECORD_STREAMS=1",
+        find: |job| job.unset("TORCH_NCCL_AVOID_RECORD_STREAMS"),
+    },
+    Rule {
+        id: "half-deterministic",
+        severity: Warning,
+        reason: "attention is deterministic, and the embedding's backward and what torch's \
+            deterministic algorithms cover is not",
+        source: "Megatron-LM#5718, operation catalogue",
+        fix: "add `--deterministic-mode`",
+        find: half_deterministic,
+    },
+    Rule {
+        id: "embedding-arrival",
+        severity: Warning,
+        reason: "rows of a repeated token are added by atomics, in the order in which they arrive",
+        source: "F.embedding's backward; megatron/core/tensor_parallel/layers.py",
+        fix: "add `--deterministic-mode`",
+        find: |job| arrival(job, "determinism.embedding_backward"),
+    },
+    Rule {
+        id: "attention-arrival",
+        severity: Warning,
+        reason: "the fused backward adds blocks into a query's gradient by atomics",
+        source: "Transformer Engine, NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        fix: "set NVTE_ALLOW_NONDETERMINISTIC_ALGO=0, or add `--attention-backend unfused`",
+        find: |job| arrival(job, "determinism.attention_backward"),
+    },
+    Rule {
+        id: "cublas-workspace-open",
+        severity: Note,
+        reason: "cuBLAS may choose another split of a product with another workspace",
+        source: "cuBLAS documentation, results reproducibility",
+        fix: "set CUBLAS_WORKSPACE_CONFIG=:4096:8",
+        find: |job| {
+            let unset = job.unset("CUBLAS_WORKSPACE_CONFIG");
+            unset.filter(|_| !job.is_deterministic())
+        },
+    },
+    Rule {
+        id: "causal-conv1d-version",
+        severity: Note,
+        reason: "before 1.6.0 the backward of causal_conv1d adds by atomics; Megatron asserts the \
+            version when the layer is built",
+        source: "NVIDIA/Megatron-LM#6655",
+        fix: "use causal_conv1d 1.6.0 or newer",
+        find: causal_conv1d,
+    },
+    Rule {
+        id: "grouped-gemm-accumulation",
+        severity: Warning,
+        reason: "grouped GEMMs that accumulate into main gradients may have several writers for one \
+            slot, in an order that the kernel picks",
+        source: "Megatron-LM#5718, operation catalogue; 217 of 333 CI recipes switch it off",
+        fix: "add `--no-gradient-accumulation-fusion`",
+        find: grouped_gemm,
+    },
+    Rule {
+        id: "gated-delta-net-packed",
+        severity: Warning,
+        reason: "the deterministic path of gated delta net refuses packed sequences",
+        source: "megatron/core/ssm/gated_delta_net.py",
+        fix: "train on unpacked sequences, or without `--deterministic-mode`",
+        find: packed_delta_net,
+    },
+];
+
+fn channels(job: &Job<'_>) -> Option<Found> {
+    let (least, most) = (
+        job.text("NCCL_MIN_NCHANNELS"),
+        job.text("NCCL_MAX_NCHANNELS"),
+    );
+    match (least, most) {
+        (Some(least), Some(most)) if least == most => None,
+        (Some(_), Some(_)) => job.variable_found(
+            "NCCL_MAX_NCHANNELS",
+            "NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS differ".to_string(),
+            "the topology decides between them",
+        ),
+        (None, _) => job.unset("NCCL_MIN_NCHANNELS"),
+        (_, None) => job.unset("NCCL_MAX_NCHANNELS"),
+    }
+}
+
+fn tuner(job: &Job<'_>) -> Option<Found> {
+    let name = "NCCL_TUNER_PLUGIN";
+    let value = job.text(name).filter(|value| !value.is_empty())?;
+    let message = format!(
+        "{name} names a plugin, `{}`",
+        crate::diagnostic::escaped(value)
+    );
+    job.variable_found(name, message, "it overrides NCCL_ALGO and NCCL_PROTO")
+}
+
+fn tokens<'j>(job: &'j Job<'_>) -> Vec<&'j str> {
+    let value = job.text("NCCL_ALGO").unwrap_or_default();
+    let trimmed = value.split(',').map(str::trim);
+    trimmed.filter(|token| !token.is_empty()).collect()
+}
+
+fn is(token: &str, name: &str) -> bool {
+    token.trim_start_matches('^').eq_ignore_ascii_case(name)
+}
+
+fn nvls_tree(job: &Job<'_>) -> Option<Found> {
+    let tokens = tokens(job);
+    let excludes = tokens.first().is_some_and(|token| token.starts_with('^'));
+    let named = |name: &str| tokens.iter().any(|token| is(token, name));
+    if !excludes || !named("NVLS") || named("NVLSTree") {
+        return None;
+    }
+    let message = "NCCL_ALGO=^NVLS leaves NVLSTree on".to_string();
+    job.variable_found("NCCL_ALGO", message, "excludes NVLS and nothing else")
+}
+
+fn nvls(job: &Job<'_>) -> Option<Found> {
+    if job.text("NCCL_NVLS_ENABLE") == Some("0") || job.is_deterministic() {
+        return None;
+    }
+    match job.variable("NCCL_ALGO") {
+        Some(given) => {
+            let asked = tokens(job).iter().any(|token| {
+                !token.starts_with('^') && (is(token, "NVLS") || is(token, "NVLSTree"))
+            });
+            asked.then(|| Found {
+                message: "NCCL_ALGO asks for sums in the switch".to_string(),
+                place: given.place.clone(),
+                label: "NVLS".to_string(),
+            })
+        }
+        None => job.unset("NCCL_ALGO"),
+    }
+}
+
+fn collnet(job: &Job<'_>) -> Option<Found> {
+    if job
+        .text("NCCL_COLLNET_ENABLE")
+        .is_some_and(|value| value != "0")
+    {
+        let message = "NCCL_COLLNET_ENABLE is on".to_string();
+        return job.variable_found("NCCL_COLLNET_ENABLE", message, "sums in the network");
+    }
+    let asked = |token: &&str| is(token, "CollnetDirect") || is(token, "CollnetChain");
+    let named = tokens(job)
+        .iter()
+        .any(|token| asked(token) && !token.starts_with('^'));
+    if named {
+        let message = "NCCL_ALGO asks for sums in the network".to_string();
+        return job.variable_found("NCCL_ALGO", message, "SHARP's order is not fixed");
+    }
+    let sharp = job.values.flag("use_sharp");
+    sharp.then(|| job.argument_found("use_sharp", "SHARP is on", "sums in the network"))?
+}
+
+fn rank_map(job: &Job<'_>) -> Option<Found> {
+    // Two addends commute: a ring of two ranks has one sum.
+    (job.understood.world.size > 2).then(|| Found {
+        message: "nothing pins the order of ranks in a ring".to_string(),
+        place: job.place_of_environment(),
+        label: "another allocation has other rings".to_string(),
+    })
+}
+
+fn set_late(job: &Job<'_>) -> Option<Found> {
+    if !job.is_deterministic() {
+        return None;
+    }
+    let filled = [
+        "NCCL_ALGO",
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        "CUBLAS_WORKSPACE_CONFIG",
+    ];
+    let missing: Vec<&str> = filled
+        .into_iter()
+        .filter(|name| job.variable(name).is_none())
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let message = format!("{} will be set inside the process", missing.join(", "));
+    job.argument_found(
+        "deterministic_mode",
+        &message,
+        "sets what the launcher left out",
+    )
+}
+
+fn half_deterministic(job: &Job<'_>) -> Option<Found> {
+    let name = "NVTE_ALLOW_NONDETERMINISTIC_ALGO";
+    if job.is_deterministic() || job.text(name) != Some("0") {
+        return None;
+    }
+    let message = format!("{name}=0 without --deterministic-mode");
+    job.variable_found(name, message, "governs attention alone")
+}
+
+fn arrival(job: &Job<'_>, key: &str) -> Option<Found> {
+    let order = job
+        .understood
+        .derived
+        .iter()
+        .find(|order| order.key == key)?;
+    (order.value == "arrival").then(|| Found {
+        message: order.reason.clone(),
+        place: job.values.phase_place().clone(),
+        label: format!("{key} = \"arrival\""),
+    })
+}
+
+fn is_hybrid(job: &Job<'_>) -> bool {
+    let values = job.values;
+    values.is_given("hybrid_layer_pattern")
+        || values.is_given("hybrid_override_pattern")
+        || values.flag("is_hybrid_model")
+}
+
+fn causal_conv1d(job: &Job<'_>) -> Option<Found> {
+    if !job.is_deterministic() || !is_hybrid(job) {
+        return None;
+    }
+    let message = "deterministic Mamba layers need causal_conv1d 1.6.0";
+    job.argument_found(
+        "deterministic_mode",
+        message,
+        "the installed version is not known here",
+    )
+}
+
+fn grouped_gemm(job: &Job<'_>) -> Option<Found> {
+    let values = job.values;
+    let grouped = values.flag("moe_grouped_gemm") && values.is_given("num_experts");
+    if !grouped || !values.flag("gradient_accumulation_fusion") {
+        return None;
+    }
+    let message = "grouped GEMMs accumulate into the main gradients";
+    job.argument_found(
+        "moe_grouped_gemm",
+        message,
+        "with gradient accumulation fusion",
+    )
+}
+
+fn packed_delta_net(job: &Job<'_>) -> Option<Found> {
+    let values = job.values;
+    let variant = values.text("experimental_attention_variant")?;
+    let delta = ["gdn", "gated_delta_net", "kda"].contains(&variant);
+    let packed = values.flag("sft")
+        || values.is_given("sequence_packing_scheduler")
+        || values.flag("dataloader_inter_document_masking");
+    if !(delta && packed && job.is_deterministic()) {
+        return None;
+    }
+    let message = "gated delta net on packed sequences in deterministic mode";
+    job.argument_found(
+        "experimental_attention_variant",
+        message,
+        "asserts at the first step",
+    )
+}

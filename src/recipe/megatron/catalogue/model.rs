@@ -1,0 +1,580 @@
+//! Arguments of the model's shape (`megatron/core/transformer/transformer_config.py`,
+//! `_add_network_size_args`).
+
+use super::Feature::{self, *};
+use super::argument::{Argument, Effect::*, Kind::*, arg, default_on, flag, negation};
+
+const SHAPE: super::Effect = Used("the model's shape");
+const ELEMENTWISE: super::Effect = NoBits(
+    "an elementwise operation in one kernel or in several: the same in every run, and no sum is \
+     in it",
+);
+const INITIAL: super::Effect =
+    Replaced("bitproof draws initial weights of its own, from the recipe's seed");
+
+pub(super) const ARGUMENTS: &[Argument] = &[
+    arg("num-layers", Int, "", SHAPE),
+    arg(
+        "encoder-num-layers",
+        Int,
+        "",
+        Used("the number of layers, where --num-layers is not given"),
+    ),
+    arg(
+        "decoder-num-layers",
+        Int,
+        "",
+        Needs("an encoder-decoder model"),
+    ),
+    arg("hidden-size", Int, "", SHAPE),
+    arg("ffn-hidden-size", Int, "", SHAPE),
+    arg("num-attention-heads", Int, "", SHAPE),
+    arg("kv-channels", Int, "", SHAPE),
+    flag("group-query-attention", SHAPE),
+    arg(
+        "num-query-groups",
+        Int,
+        "1",
+        Used("the model's shape, with --group-query-attention"),
+    ),
+    arg(
+        "max-position-embeddings",
+        Int,
+        "",
+        Used("rows of the learned position table"),
+    ),
+    arg(
+        "position-embedding-type",
+        Word(&[
+            "learned_absolute",
+            "rope",
+            "yarn",
+            "mrope",
+            "relative",
+            "none",
+        ]),
+        "learned_absolute",
+        SHAPE,
+    ),
+    flag(
+        "use-rotary-position-embeddings",
+        Used("the position embedding: rope"),
+    ),
+    negation(
+        "no-position-embedding",
+        "add_position_embedding",
+        NoBits(
+            "deprecated: Megatron refuses it but with rope, where it changes nothing \
+             (validate_args)",
+        ),
+    ),
+    arg("rotary-base", Int, "10000", Used("the rotary embedding")),
+    arg(
+        "rotary-percent",
+        Float,
+        "1.0",
+        Needs("rotary embeddings of a part of the head"),
+    ),
+    flag("rotary-interleaved", Needs("interleaved rotary embeddings")),
+    arg(
+        "rotary-base-per-layer",
+        Floats,
+        "",
+        Needs("rotary bases by layer"),
+    ),
+    arg(
+        "rotary-seq-len-interpolation-factor",
+        Int,
+        "",
+        Needs("interpolated rotary embeddings"),
+    ),
+    flag("use-rope-scaling", Needs("RoPE scaling")),
+    arg("rope-scaling-factor", Float, "8.0", Part(RopeScaling)),
+    arg("no-rope-freq", Text, "", Needs("layers without RoPE")),
+    arg(
+        "rope-type",
+        Word(&["rope", "yarn"]),
+        "",
+        Used("the rotary embedding"),
+    ),
+    arg("yarn-original-max-position-embeddings", Int, "", Part(Yarn)),
+    arg("yarn-beta-fast", Float, "", Part(Yarn)),
+    arg("yarn-beta-slow", Float, "", Part(Yarn)),
+    arg("yarn-correction-range-round-to-int", Toggle, "", Part(Yarn)),
+    arg(
+        "relative-attention-num-buckets",
+        Int,
+        "32",
+        Part(RelativePosition),
+    ),
+    arg(
+        "relative-attention-max-distance",
+        Int,
+        "128",
+        Part(RelativePosition),
+    ),
+    arg("mrope-section", Ints, "", Part(Mrope)),
+    flag("mrope-interleaved", Part(Mrope)),
+    arg(
+        "normalization",
+        Word(&["LayerNorm", "RMSNorm"]),
+        "LayerNorm",
+        SHAPE,
+    ),
+    arg("norm-epsilon", Float, "1e-5", Used("the norms"))
+        .dest_of("layernorm_epsilon")
+        .also(&["layernorm-epsilon"]),
+    flag("apply-layernorm-1p", Needs("norm weights centred at zero"))
+        .dest_of("layernorm_zero_centered_gamma"),
+    flag(
+        "apply-residual-connection-post-layernorm",
+        Needs("residuals taken after the norm"),
+    ),
+    flag("qk-layernorm", Needs("norms of queries and keys")),
+    flag("qk-l2-norm", Needs("norms of queries and keys")),
+    negation("disable-bias-linear", "add_bias_linear", SHAPE).also(&["no-bias-linear"]),
+    flag("add-qkv-bias", Needs("biases in the attention alone")),
+    flag("swiglu", SHAPE),
+    flag("squared-relu", Needs("squared ReLU")),
+    flag("quick-geglu", Needs("quick GEGLU")),
+    flag("openai-gelu", Needs("OpenAI's GELU")),
+    arg(
+        "glu-linear-offset",
+        Float,
+        "0.0",
+        Needs("a gated activation with an offset"),
+    ),
+    arg("activation-func-clamp-value", Float, "", Part(GatedLinear)),
+    flag("use-te-activation-func", ELEMENTWISE),
+    arg(
+        "hidden-dropout",
+        Float,
+        "0.1",
+        Used("dropout of the residual stream"),
+    ),
+    arg(
+        "attention-dropout",
+        Float,
+        "0.1",
+        Used("dropout of the attention"),
+    ),
+    flag("untie-embeddings-and-output-weights", SHAPE),
+    arg(
+        "make-vocab-size-divisible-by",
+        Int,
+        "128",
+        Used("the padded vocabulary"),
+    ),
+    flag("onnx-safe", NoBits("read when a model is exported to ONNX")),
+    // Fusions.
+    negation(
+        "no-masked-softmax-fusion",
+        "masked_softmax_fusion",
+        NoBits("one row's softmax in one kernel or several (fused_softmax.py), in every run alike"),
+    ),
+    negation(
+        "no-bias-gelu-fusion",
+        "bias_gelu_fusion",
+        Replaced(
+            "a tanh GELU, where Megatron without the fusion takes an erf one: elementwise either \
+             way",
+        ),
+    ),
+    negation("no-bias-swiglu-fusion", "bias_swiglu_fusion", ELEMENTWISE),
+    negation("no-bias-dropout-fusion", "bias_dropout_fusion", ELEMENTWISE),
+    negation("no-rope-fusion", "apply_rope_fusion", ELEMENTWISE),
+    flag(
+        "no-persist-layer-norm",
+        NoBits(
+            "which LayerNorm kernel runs; the order in which it sums its weight's gradient is \
+         determinism.norm_weight_grad",
+        ),
+    ),
+    flag("use-fused-weighted-squared-relu", Part(Moe)),
+    flag("fused-residual-rmsnorm", ELEMENTWISE),
+    flag(
+        "use-transformer-engine-op-fuser",
+        Needs("Transformer Engine's operation fuser"),
+    )
+    .also(&["use-te-op-fuser"]),
+    flag("dense-grouped-gemm", Needs("grouped GEMMs")),
+    flag("use-grouped-gemm-for-dense-mlp", Needs("grouped GEMMs")),
+    flag(
+        "cross-entropy-loss-fusion",
+        Needs("the fused cross entropy, whose sums Megatron's deterministic mode refuses"),
+    ),
+    arg(
+        "cross-entropy-fusion-impl",
+        Word(&["native", "te"]),
+        "native",
+        NoBits("read only with --cross-entropy-loss-fusion"),
+    ),
+    // Attention.
+    arg(
+        "attention-backend",
+        Word(&["flash", "fused", "unfused", "local", "auto"]),
+        "auto",
+        Used("determinism.attention_backward"),
+    ),
+    flag("use-flash-attn", Used("determinism.attention_backward")),
+    arg(
+        "transformer-impl",
+        Word(&["local", "transformer_engine", "inference_optimized"]),
+        "transformer_engine",
+        Used("determinism.norm_weight_grad and determinism.attention_backward"),
+    ),
+    flag(
+        "fallback-to-eager-attn",
+        Needs("eager attention within Transformer Engine"),
+    ),
+    arg(
+        "softmax-type",
+        Word(&["vanilla", "off-by-one", "learnable"]),
+        "vanilla",
+        Needs("another softmax"),
+    ),
+    arg("window-size", Text, "", Needs("attention windows")),
+    arg(
+        "window-attn-skip-freq",
+        Text,
+        "",
+        Needs("attention windows"),
+    ),
+    flag("attention-output-gate", Needs("gated attention")),
+    arg(
+        "gated-attention-proj-granularity",
+        Word(&["elementwise", "headwise"]),
+        "elementwise",
+        NoBits("read only with --attention-output-gate"),
+    ),
+    flag("head-wise-attn-gate", Needs("gated attention")),
+    flag("qk-clip", Needs("clipping of query and key weights")),
+    arg("qk-clip-alpha", Float, "0.5", Part(QkClip)),
+    arg("qk-clip-threshold", Float, "100", Part(QkClip)),
+    flag(
+        "apply-query-key-layer-scaling",
+        Needs("scores scaled by layer"),
+    ),
+    flag(
+        "attention-softmax-in-fp32",
+        Used("the softmax, which bitproof always takes in fp32"),
+    ),
+    flag("batch-invariant-mode", Needs("batch-invariant kernels")),
+    flag("fp32-residual-connection", Needs("an fp32 residual stream")),
+    default_on(
+        "clone-scatter-output-in-embedding",
+        NoBits(
+            "a copy of the embedding's output, to free its input earlier \
+             (language_model_embedding.py)",
+        ),
+    ),
+    arg("mlp-chunks-for-prefill", Int, "1", Part(Inference)),
+    arg(
+        "mlp-chunks-for-training",
+        Int,
+        "1",
+        Needs("an MLP in chunks of the sequence"),
+    ),
+    // Initial weights.
+    arg("init-method-std", Float, "0.02", INITIAL),
+    arg("embedding-init-method-std", Float, "", INITIAL),
+    flag("init-method-xavier-uniform", INITIAL),
+    default_on("perform-initialization", INITIAL).also(&["no-initialization"]),
+    flag("use-cpu-initialization", INITIAL),
+    // Recompute.
+    flag("recompute-activations", Used("selective recompute")),
+    arg(
+        "recompute-granularity",
+        Word(&["full", "selective"]),
+        "",
+        Used("recompute"),
+    ),
+    arg(
+        "recompute-method",
+        Word(&["uniform", "block"]),
+        "",
+        Used("recompute"),
+    ),
+    arg(
+        "recompute-num-layers",
+        Int,
+        "",
+        Used("recompute, where its granularity is full"),
+    ),
+    arg(
+        "recompute-modules",
+        Texts,
+        "",
+        Used("recompute, where its granularity is selective"),
+    ),
+    flag(
+        "distribute-saved-activations",
+        NoBits(
+            "saved inputs are cut along tensor parallelism and gathered again, byte by byte \
+             (random.py)",
+        ),
+    ),
+    flag(
+        "checkpoint-activations",
+        Needs("--recompute-activations instead: Megatron exits at this old name"),
+    ),
+    arg(
+        "cpu-offloading-num-layers",
+        Int,
+        "0",
+        Needs("activations offloaded to the host"),
+    ),
+    flag("cpu-offloading-retain-pinned-cpu-buffers", Part(CpuOffload)),
+    flag(
+        "fine-grained-activation-offloading",
+        Needs("activations offloaded to the host"),
+    ),
+    arg("offload-modules", Texts, "", Part(CpuOffload)),
+    arg(
+        "min-offloaded-tensor-size",
+        Int,
+        "1048576",
+        Part(CpuOffload),
+    ),
+    flag("delay-offload-until-cuda-graph", Part(CpuOffload)),
+    arg(
+        "delta-offload-bytes-across-pp-ranks",
+        Int,
+        "0",
+        Part(CpuOffload),
+    ),
+    arg(
+        "activation-offload-fraction",
+        Float,
+        "1.0",
+        Part(CpuOffload),
+    ),
+    arg(
+        "fine-grained-offloading-max-inflight-offloads",
+        Int,
+        "",
+        Part(CpuOffload),
+    ),
+    // Multi-token prediction.
+    arg("mtp-num-layers", Int, "", Needs("multi-token prediction")),
+    arg("mtp-loss-scaling-factor", Float, "0.1", Part(Mtp)),
+    flag("mtp-use-repeated-layer", Part(Mtp)),
+    flag("mtp-detach-heads", Part(Mtp)),
+    flag("mtp-hsm", Part(Mtp)),
+    arg("mtp-hybrid-override-pattern", Text, "", Part(Mtp)),
+    // Multi-latent attention.
+    flag("multi-latent-attention", Needs("multi-latent attention")),
+    arg("q-lora-rank", Int, "", Part(Mla)),
+    arg("kv-lora-rank", Int, "32", Part(Mla)),
+    arg("qk-head-dim", Int, "128", Part(Mla)),
+    arg("qk-pos-emb-head-dim", Int, "64", Part(Mla)),
+    arg("v-head-dim", Int, "128", Part(Mla)),
+    arg("rotary-scaling-factor", Float, "1.0", Part(Mla)),
+    arg("mscale", Float, "1.0", Part(Mla)),
+    arg("mscale-all-dim", Float, "0.0", Part(Mla)),
+    flag("cache-mla-latents", Part(Mla)),
+    flag("mla-down-proj-fusion", Part(Mla)),
+    // MuP, hyper-connections, heterogeneous layers.
+    flag("use-mup", Needs("maximal update parameterization")),
+    arg("mup-width-mult", Float, "1.0", Part(Mup)),
+    arg("mup-base-hidden-size", Int, "", Part(Mup)),
+    arg("mup-embedding-mult", Float, "1.0", Part(Mup)),
+    arg("mup-output-mult", Float, "1.0", Part(Mup)),
+    arg("mup-base-head-dim", Float, "", Part(Mup)),
+    arg("mup-attn-scale-power", Float, "1.0", Part(Mup)),
+    flag("enable-hyper-connections", Needs("hyper-connections")),
+    arg("num-residual-streams", Int, "4", Part(HyperConnections)),
+    arg("mhc-sinkhorn-iterations", Int, "20", Part(HyperConnections)),
+    arg(
+        "mhc-init-gating-factor",
+        Float,
+        "0.01",
+        Part(HyperConnections),
+    ),
+    flag("use-fused-mhc", Part(HyperConnections)),
+    arg("mhc-recompute-layer-num", Int, "", Part(HyperConnections)),
+    flag(
+        "mhc-recompute-attn-cuda-graph-split",
+        Part(HyperConnections),
+    ),
+    arg(
+        "heterogeneous-layers-config-path",
+        Text,
+        "",
+        Needs("layers of different shapes"),
+    ),
+    arg(
+        "heterogeneous-layers-config-encoded-json",
+        Text,
+        "",
+        Needs("layers of different shapes"),
+    ),
+    // Attention variants.
+    arg(
+        "experimental-attention-variant",
+        Word(&["gdn", "kda", "gated_delta_net", "dsa", "dsv4_hybrid"]),
+        "",
+        Needs("experimental attention variants"),
+    ),
+    arg("linear-attention-type", Text, "", Needs("linear attention")),
+    arg("linear-attention-freq", Text, "", Needs("linear attention")),
+    arg("linear-conv-kernel-dim", Int, "4", Part(SparseAttention)),
+    arg("linear-key-head-dim", Int, "128", Part(SparseAttention)),
+    arg("linear-value-head-dim", Int, "128", Part(SparseAttention)),
+    arg("linear-num-key-heads", Int, "16", Part(SparseAttention)),
+    arg("linear-num-value-heads", Int, "32", Part(SparseAttention)),
+    flag("kda-safe-gate", Part(SparseAttention)),
+    arg("kda-lower-bound", Float, "", Part(SparseAttention)),
+    flag("gdn-pre-gated-delta-rule-fusion", Part(SparseAttention)),
+    arg("gdn-conv-pad-alignment", Int, "", Part(SparseAttention)),
+    arg("dsa-indexer-n-heads", Int, "", Part(SparseAttention)),
+    arg("dsa-indexer-head-dim", Int, "", Part(SparseAttention)),
+    arg("dsa-indexer-topk", Int, "", Part(SparseAttention)),
+    arg("dsa-indexer-topk-freq", Int, "1", Part(SparseAttention)),
+    arg(
+        "dsa-indexer-skip-topk-offset",
+        Int,
+        "0",
+        Part(SparseAttention),
+    ),
+    arg("dsa-indexer-loss-coeff", Float, "", Part(SparseAttention)),
+    flag("dsa-indexer-use-sparse-loss", Part(SparseAttention)),
+    arg(
+        "dsa-indexer-precision",
+        Word(&["bf16", "mxfp8"]),
+        "bf16",
+        Part(SparseAttention),
+    ),
+    arg(
+        "dsa-kernel-backend",
+        Word(&["none", "tilelang", "cudnn"]),
+        "none",
+        Part(SparseAttention),
+    ),
+    flag("dsa-indexer-rope-interleaved", Part(SparseAttention)),
+    default_on("dsa-indexer-rotate-activation", Part(SparseAttention)),
+    default_on("dsa-indexer-scoring-relu", Part(SparseAttention)),
+    arg(
+        "dsa-indexer-k-norm-epsilon",
+        Float,
+        "",
+        Part(SparseAttention),
+    ),
+    flag("dsa-indexer-k-norm-fp32", Part(SparseAttention)),
+    default_on(
+        "dsa-indexer-weights-proj-use-quantization",
+        Part(SparseAttention),
+    ),
+    arg(
+        "dsa-indexer-weights-proj-output-dtype",
+        Word(&["bf16", "fp32"]),
+        "bf16",
+        Part(SparseAttention),
+    ),
+    arg("csa-window-size", Int, "128", Part(SparseAttention)),
+    arg("csa-compress-ratios", Ints, "", Part(SparseAttention)),
+    arg(
+        "csa-compress-rotary-base",
+        Float,
+        "40000.0",
+        Part(SparseAttention),
+    ),
+    flag("csa-dense-mode", Part(SparseAttention)),
+    flag("apply-dsa-kernel-fusion", Part(SparseAttention)),
+    // Hybrid models.
+    arg(
+        "hybrid-layer-pattern",
+        Text,
+        "",
+        Needs("hybrid Mamba models"),
+    ),
+    arg(
+        "hybrid-override-pattern",
+        Text,
+        "",
+        Needs("hybrid Mamba models"),
+    ),
+    flag("is-hybrid-model", Needs("hybrid Mamba models")),
+    arg("hybrid-attention-ratio", Float, "0.0", Part(Hybrid)),
+    arg("hybrid-mlp-ratio", Float, "0.0", Part(Hybrid)),
+    arg("mamba-state-dim", Int, "128", Part(Hybrid)),
+    arg("mamba-head-dim", Int, "64", Part(Hybrid)),
+    arg("mamba-num-groups", Int, "8", Part(Hybrid)),
+    arg("mamba-num-heads", Int, "", Part(Hybrid)),
+    negation(
+        "disable-mamba-mem-eff-path",
+        "use_mamba_mem_eff_path",
+        Part(Hybrid),
+    ),
+    arg(
+        "mamba-training-ssm-states-dtype",
+        Word(&["fp32", "bf16"]),
+        "",
+        Part(Hybrid),
+    ),
+    arg(
+        "spec",
+        Texts,
+        "",
+        Needs("a module specification of the user's own"),
+    ),
+    // CUDA graphs.
+    arg(
+        "cuda-graph-impl",
+        Word(&["none", "local", "transformer_engine", "full_iteration"]),
+        "none",
+        Needs("CUDA graphs"),
+    ),
+    flag("enable-cuda-graph", Needs("CUDA graphs")),
+    flag("external-cuda-graph", Needs("CUDA graphs")),
+    arg("cuda-graph-modules", Texts, "", Part(CudaGraph)),
+    arg("cuda-graph-scope", Texts, "", Part(CudaGraph)).dest_of("cuda_graph_scope_deprecated"),
+    arg("cuda-graph-warmup-steps", Int, "3", Part(CudaGraph)),
+    flag("cuda-graph-dynamic-microbatches", Part(CudaGraph)),
+    arg("thd-max-packed-sequences", Int, "", Part(CudaGraph)),
+    flag("cuda-graph-use-single-mempool", Part(CudaGraph)),
+    flag("cuda-graph-retain-backward-graph", Part(CudaGraph)),
+    arg(
+        "inference-cuda-graph-scope",
+        Word(&["none", "layer", "block"]),
+        "",
+        Part(Inference),
+    ),
+    // Others.
+    arg(
+        "config-logger-dir",
+        Text,
+        "",
+        NoBits("writes configurations to files (config_logger.py)"),
+    ),
+    flag(
+        "disable-bf16-reduced-precision-matmul",
+        NoBits("bitproof's matrix products accumulate in fp32, as cuBLAS does with this flag"),
+    ),
+    flag("deterministic-mode", Used("every order of [determinism]")),
+    flag(
+        "calculate-per-token-loss",
+        Needs("losses averaged over tokens of all ranks"),
+    ),
+    flag("test-mode", NoBits("runs checks beside the training")),
+    flag(
+        "use-legacy-models",
+        Needs("Megatron's removed legacy models"),
+    ),
+    flag(
+        "use-mcore-models",
+        NoBits("deprecated and ignored: Core models are the default (arguments.py)"),
+    )
+    .dest_of("deprecated_use_mcore_models"),
+    arg(
+        "yaml-cfg",
+        Text,
+        "",
+        Needs(
+            "a second configuration file, which Megatron reads instead of these \
+        arguments",
+        ),
+    ),
+    flag("freeze-all-layers", Needs("frozen layers")),
+    flag("bert-no-binary-head", Part(Feature::Biencoder)),
+];

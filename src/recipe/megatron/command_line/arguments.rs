@@ -1,0 +1,135 @@
+//! From the words behind a program to its arguments.
+//!
+//! A flag takes the words that follow it, up to the next flag; `--flag=value` is one word. As
+//! Python's `argparse` does, `-1` and `-.5` are values, and of a repeated flag the last counts.
+
+use super::text::Text;
+use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
+use crate::recipe::limits::{ARGUMENTS_MAX, VALUE_BYTES_MAX};
+use crate::recipe::megatron::launch::is_hydra;
+use crate::recipe::megatron::spelling::folded;
+use crate::recipe::megatron::{GivenArgument, GivenValue};
+
+pub(super) fn arguments(
+    source: &Source,
+    words: &[Text],
+    findings: &mut Findings,
+) -> Vec<GivenArgument> {
+    let mut gathered: Vec<Gathered> = Vec::new();
+    for word in words {
+        if word.0.len() > VALUE_BYTES_MAX {
+            let message = format!("a word is longer than {VALUE_BYTES_MAX} characters");
+            let at = word.span().start;
+            let place = Place::new(source, at..at);
+            findings.push(Diagnostic::error("value-too-long", message).at(&place, "starts here"));
+            return Vec::new();
+        }
+        match (Gathered::starting_with(word), gathered.last_mut()) {
+            (Some(argument), _) => gathered.push(argument),
+            (None, Some(last)) if !last.is_complete => last.values.push(word.clone()),
+            (None, _) => {
+                let message = format!("`{}` belongs to no flag", escaped(&word.string()));
+                findings.push(Diagnostic::error("stray-word", message).at(
+                    &Place::new(source, word.span()),
+                    "expected a flag such as `--bf16`",
+                ));
+            }
+        }
+    }
+    if gathered.len() > ARGUMENTS_MAX {
+        let message = format!("there are more than {ARGUMENTS_MAX} arguments");
+        let place = Place::new(source, gathered[ARGUMENTS_MAX].flag.span());
+        findings.push(Diagnostic::error("too-many", message).at(&place, "one too many"));
+        return Vec::new();
+    }
+    let all = gathered.iter().map(|argument| argument.given(source));
+    last_of_each(all.collect(), findings)
+}
+
+struct Gathered {
+    flag: Text,
+    values: Vec<Text>,
+    /// `--flag=value` takes no more words.
+    is_complete: bool,
+}
+
+impl Gathered {
+    fn starting_with(word: &Text) -> Option<Gathered> {
+        let first = |index: usize| word.0.get(index).map(|(c, _)| *c);
+        let hydra = word.split_once('=').filter(|(name, _)| {
+            let name = name.string();
+            let is_key = |c: char| c.is_ascii_alphanumeric() || "_.+~@".contains(c);
+            is_hydra(&name) && name.chars().all(is_key)
+        });
+        if let Some((name, value)) = hydra {
+            return Some(Gathered {
+                flag: name,
+                values: vec![value],
+                is_complete: true,
+            });
+        }
+        let is_flag = match (first(0), first(1)) {
+            (Some('-'), Some('-')) => first(2).is_some(),
+            (Some('-'), Some(c)) => c.is_ascii_alphabetic(),
+            _ => false,
+        };
+        is_flag.then(|| match word.split_once('=') {
+            Some((flag, value)) => Gathered {
+                flag,
+                values: vec![value],
+                is_complete: true,
+            },
+            None => Gathered {
+                flag: word.clone(),
+                values: Vec::new(),
+                is_complete: false,
+            },
+        })
+    }
+
+    fn given(&self, source: &Source) -> GivenArgument {
+        let flag = self.flag.string();
+        let value = match self.values.as_slice() {
+            [] => GivenValue::On,
+            [one] => match (is_hydra(&flag), one.string().as_str()) {
+                (true, "True" | "true") => GivenValue::On,
+                (true, "False" | "false") => GivenValue::Off,
+                (true, "null" | "None") => GivenValue::Nothing,
+                (_, text) => GivenValue::Text(text.to_string()),
+            },
+            several => GivenValue::List(several.iter().map(Text::string).collect()),
+        };
+        let flag_span = self.flag.span();
+        let first = self.values.first().map(Text::span);
+        let value_span = first.filter(|span| !span.is_empty());
+        GivenArgument {
+            flag,
+            value,
+            flag_place: Place::new(source, flag_span.clone()),
+            value_place: Place::new(source, value_span.unwrap_or(flag_span)),
+        }
+    }
+}
+
+/// Leaves out arguments that come again, and says so.
+fn last_of_each(arguments: Vec<GivenArgument>, findings: &mut Findings) -> Vec<GivenArgument> {
+    let mut last = std::collections::BTreeMap::new();
+    for (index, argument) in arguments.iter().enumerate() {
+        last.insert(folded(&argument.flag), index);
+    }
+    let mut kept = Vec::new();
+    for (index, argument) in arguments.iter().enumerate() {
+        let winner = &arguments[last[&folded(&argument.flag)]];
+        if last[&folded(&argument.flag)] == index {
+            kept.push(argument.clone());
+        } else if winner.value != argument.value {
+            let message = format!("`{}` is given again", escaped(&argument.flag));
+            findings.push(
+                Diagnostic::warning("repeated-argument", message)
+                    .at(&argument.flag_place, "not used")
+                    .with_context(Some(&winner.flag_place), "the last one counts"),
+            );
+        }
+    }
+    kept
+}

@@ -1,0 +1,63 @@
+//! What a batch script asks of Slurm: `#SBATCH --nodes=2`, and the variables that follow from it.
+//!
+//! Source: the manual page of `sbatch`, "Options" and "Output environment variables".
+
+use super::text::Text;
+
+/// Variables by the option that sets them.
+const VARIABLES: [(&[&str], &[&str]); 3] = [
+    (&["--nodes", "-N"], &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"]),
+    (&["--ntasks-per-node"], &["SLURM_NTASKS_PER_NODE"]),
+    (
+        &["--gpus-per-node", "--gres"],
+        &["SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"],
+    ),
+];
+
+/// The variables that Slurm sets, and their values, where these are numbers.
+pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
+    let mut found = Vec::new();
+    for line in text.0.split(|(c, _)| *c == '\n') {
+        let mut words = line
+            .split(|(c, _)| c.is_whitespace())
+            .filter(|word| !word.is_empty())
+            .map(|word| Text(word.to_vec()));
+        if words.next().is_none_or(|word| word.string() != "#SBATCH") {
+            continue;
+        }
+        let words: Vec<Text> = words.collect();
+        for (option, value) in options(&words) {
+            let named = VARIABLES
+                .iter()
+                .find(|(options, _)| options.contains(&option.as_str()));
+            let Some((_, names)) = named else { continue };
+            // `--gres=gpu:8`, `--gpus-per-node=h100:8`.
+            let parts = value.0.split(|(c, _)| *c == ':');
+            let number = parts.last().unwrap_or_default().to_vec();
+            if number.is_empty() || !number.iter().all(|(c, _)| c.is_ascii_digit()) {
+                continue;
+            }
+            let at = |name: &str| Text(name.chars().map(|c| (c, number[0].1)).collect());
+            found.extend(names.iter().map(|name| (at(name), Text(number.clone()))));
+        }
+    }
+    found
+}
+
+/// `--name value` and `--name=value`, in order.
+pub(super) fn options(words: &[Text]) -> Vec<(String, Text)> {
+    let mut found = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        if !word.starts_with("-") {
+            continue;
+        }
+        match word.split_once('=') {
+            Some((name, value)) => found.push((name.string(), value)),
+            None => {
+                let value = words.get(index + 1).cloned().unwrap_or_default();
+                found.push((word.string(), value));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,334 @@
+//! One word of a shell: quotes, escapes, variables.
+
+use super::text::{Char, Text, span_of};
+use crate::recipe::limits::SCRIPT_DEPTH_MAX;
+
+/// Part of a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// As it stands; quotes are gone. What a shell would compute (`$(...)`) is kept as written.
+    Literal {
+        text: Text,
+        is_quoted: bool,
+    },
+    Variable(Variable),
+}
+
+/// `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-word}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Variable {
+    pub name: String,
+    pub is_quoted: bool,
+    /// `[@]` is true, `[*]` false, no index `None`.
+    pub all: Option<bool>,
+    /// The word of `:-` or `-`, and whether an empty value counts as none.
+    pub default: Option<(Vec<Piece>, bool)>,
+    /// As written.
+    pub text: Text,
+}
+
+pub(super) type Word = Vec<Piece>;
+
+/// Why a script cannot be read, and the characters that say so.
+#[derive(Clone, Debug)]
+pub(super) struct LexError {
+    pub message: String,
+    pub at: Vec<Char>,
+}
+
+impl LexError {
+    pub fn span(&self) -> std::ops::Range<usize> {
+        span_of(&self.at)
+    }
+}
+
+/// The word at `at`, up to a blank or an operator, and where it ends; it may be empty.
+pub(super) fn word_at(text: &[Char], at: usize) -> Result<(Word, usize), LexError> {
+    let mut reader = WordReader::new(text, at, 0);
+    reader.read(Until::Blank)?;
+    Ok((reader.pieces, reader.at))
+}
+
+pub(super) fn error(text: &[Char], message: impl Into<String>, at: usize) -> LexError {
+    LexError {
+        message: message.into(),
+        at: text.get(at).copied().into_iter().collect(),
+    }
+}
+
+/// The index of the bracket that closes the one at `open`; quotes hide brackets.
+pub(super) fn closing_of(
+    text: &[Char],
+    open: usize,
+    opening: char,
+    closing: char,
+) -> Result<usize, LexError> {
+    let mut depth = 0usize;
+    let mut quote = None;
+    let mut at = open;
+    while let Some(&(c, _)) = text.get(at) {
+        match (quote, c) {
+            (Some('\''), '\'') => quote = None,
+            (Some('\''), _) => {}
+            (_, '\\') => at += 1,
+            (Some('"'), '"') => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, c) if c == opening => depth += 1,
+            (None, c) if c == closing => {
+                depth -= 1;
+                if depth == 0 {
+                    return Ok(at);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    Err(error(text, format!("this `{opening}` is not closed"), open))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// A blank or an operator of the shell.
+    Blank,
+    /// The end of the text; blanks are part of the word.
+    End,
+}
+
+/// Reads one word into pieces.
+struct WordReader<'a> {
+    text: &'a [Char],
+    at: usize,
+    depth: usize,
+    pieces: Vec<Piece>,
+}
+
+impl<'a> WordReader<'a> {
+    fn new(text: &'a [Char], at: usize, depth: usize) -> Self {
+        WordReader {
+            text,
+            at,
+            depth,
+            pieces: Vec::new(),
+        }
+    }
+
+    fn peek(&self, ahead: usize) -> Option<char> {
+        self.text.get(self.at + ahead).map(|(c, _)| *c)
+    }
+
+    fn read(&mut self, until: Until) -> Result<(), LexError> {
+        while let Some(c) = self.peek(0) {
+            let is_end = matches!(
+                c,
+                ' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '<' | '>' | '(' | ')'
+            );
+            match c {
+                _ if is_end && until == Until::Blank => break,
+                '\'' => self.single_quoted()?,
+                '"' => self.double_quoted()?,
+                '\\' => self.escaped(),
+                '$' => self.dollar(false)?,
+                '`' => self.backquoted()?,
+                _ => self.literal(self.at..self.at + 1, false),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds characters as they stand, and goes past them.
+    fn literal(&mut self, range: std::ops::Range<usize>, is_quoted: bool) {
+        let chars = &self.text[range.start.min(self.text.len())..range.end.min(self.text.len())];
+        self.at = range.end;
+        match self.pieces.last_mut() {
+            Some(Piece::Literal { text, is_quoted: q }) if *q == is_quoted => text.push_all(chars),
+            _ => self.pieces.push(Piece::Literal {
+                text: Text(chars.to_vec()),
+                is_quoted,
+            }),
+        }
+    }
+
+    fn escaped(&mut self) {
+        match (self.peek(1), self.peek(2)) {
+            (Some('\n'), _) => self.at += 2,
+            (Some('\r'), Some('\n')) => self.at += 3,
+            (Some(_), _) => self.literal(self.at + 1..self.at + 2, true),
+            (None, _) => self.literal(self.at..self.at + 1, false),
+        }
+    }
+
+    fn single_quoted(&mut self) -> Result<(), LexError> {
+        let open = self.at;
+        let rest = &self.text[open + 1..];
+        match rest.iter().position(|(c, _)| *c == '\'') {
+            Some(length) => {
+                self.literal(open + 1..open + 1 + length, true);
+                self.at += 1;
+                Ok(())
+            }
+            None => Err(error(self.text, "this quote is not closed", open)),
+        }
+    }
+
+    /// `$'...'`: a backslash takes the next character; its letters are not translated.
+    fn dollar_quoted(&mut self) -> Result<(), LexError> {
+        let open = self.at + 1;
+        self.at = open + 1;
+        self.literal(self.at..self.at, true);
+        loop {
+            match self.peek(0) {
+                None => return Err(error(self.text, "this quote is not closed", open)),
+                Some('\'') => break,
+                Some('\\') => self.literal(self.at + 1..self.at + 2, true),
+                Some(_) => self.literal(self.at..self.at + 1, true),
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn double_quoted(&mut self) -> Result<(), LexError> {
+        let open = self.at;
+        self.at += 1;
+        // Nothing between quotes is a word still.
+        self.literal(self.at..self.at, true);
+        loop {
+            match self.peek(0) {
+                None => return Err(error(self.text, "this quote is not closed", open)),
+                Some('"') => break,
+                Some('\\') => match self.peek(1) {
+                    Some('$' | '`' | '"' | '\\') => {
+                        self.literal(self.at + 1..self.at + 2, true);
+                    }
+                    Some('\n') => self.at += 2,
+                    Some('\r') if self.peek(2) == Some('\n') => self.at += 3,
+                    _ => self.literal(self.at..self.at + 1, true),
+                },
+                Some('$') => self.dollar(true)?,
+                Some('`') => self.backquoted()?,
+                Some(_) => self.literal(self.at..self.at + 1, true),
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn backquoted(&mut self) -> Result<(), LexError> {
+        let open = self.at;
+        let rest = &self.text[open + 1..];
+        match rest.iter().position(|(c, _)| *c == '`') {
+            // What a command would print: kept as written, one word.
+            Some(length) => {
+                self.literal(open..open + length + 2, true);
+                Ok(())
+            }
+            None => Err(error(self.text, "this back quote is not closed", open)),
+        }
+    }
+
+    fn dollar(&mut self, is_quoted: bool) -> Result<(), LexError> {
+        let start = self.at;
+        match self.peek(1) {
+            Some('\'') if !is_quoted => return self.dollar_quoted(),
+            Some('"') if !is_quoted => self.at += 1,
+            Some('(') => {
+                let end = closing_of(self.text, start + 1, '(', ')')? + 1;
+                self.literal(start..end, true);
+            }
+            Some('{') => {
+                let end = closing_of(self.text, start + 1, '{', '}')?;
+                self.at = end + 1;
+                self.braced(start, end, is_quoted)?;
+            }
+            Some(c) if c.is_ascii_alphabetic() || c == '_' => {
+                let is_name = |(c, _): &&Char| c.is_ascii_alphanumeric() || *c == '_';
+                let length = self.text[start + 1..].iter().take_while(is_name).count();
+                self.at = start + 1 + length;
+                self.variable(start, start + 1..self.at, is_quoted, None, None);
+            }
+            Some('@' | '*') => {
+                self.at = start + 2;
+                let all = Some(self.text[start + 1].0 == '@');
+                self.variable(start, start + 1..start + 2, is_quoted, all, None);
+            }
+            Some(c) if c.is_ascii_digit() || matches!(c, '#' | '?' | '$' | '!' | '-') => {
+                self.literal(start..start + 2, true);
+            }
+            _ => self.literal(start..start + 1, is_quoted),
+        }
+        Ok(())
+    }
+
+    fn variable(
+        &mut self,
+        start: usize,
+        name: std::ops::Range<usize>,
+        is_quoted: bool,
+        all: Option<bool>,
+        default: Option<(Vec<Piece>, bool)>,
+    ) {
+        self.pieces.push(Piece::Variable(Variable {
+            name: Text(self.text[name].to_vec()).string(),
+            is_quoted,
+            all,
+            default,
+            text: Text(self.text[start..self.at].to_vec()),
+        }));
+    }
+
+    /// `${...}` from `start` to the brace at `end`.
+    fn braced(&mut self, start: usize, end: usize, is_quoted: bool) -> Result<(), LexError> {
+        let inside = &self.text[start + 2..end];
+        let is_name = |(c, _): &&Char| c.is_ascii_alphanumeric() || *c == '_';
+        let length = match inside.first() {
+            Some(('@' | '*', _)) => 1,
+            _ => inside.iter().take_while(is_name).count(),
+        };
+        let name = start + 2..start + 2 + length;
+        let rest: String = inside[length..].iter().map(|(c, _)| *c).collect();
+        let (all, operator) = match rest.as_str() {
+            rest if rest.starts_with("[@]") => (Some(true), 3),
+            rest if rest.starts_with("[*]") => (Some(false), 3),
+            _ => (None, 0),
+        };
+        let operator_text = &rest[operator..];
+        let default = match operator_text {
+            "" => None,
+            text if text.starts_with(":-") || text.starts_with(":=") => Some(2),
+            text if text.starts_with('-') || text.starts_with('=') => Some(1),
+            _ => {
+                // Cut, replaced, counted: a shell's work, kept as written.
+                self.literal(start..end + 1, true);
+                return Ok(());
+            }
+        };
+        if length == 0 {
+            self.literal(start..end + 1, true);
+            return Ok(());
+        }
+        let default = match default {
+            None => None,
+            Some(marks) => {
+                let from = start + 2 + length + operator + marks;
+                Some((self.nested(from, end)?, marks == 2))
+            }
+        };
+        self.at = end + 1;
+        self.variable(start, name, is_quoted, all, default);
+        Ok(())
+    }
+
+    fn nested(&self, from: usize, end: usize) -> Result<Vec<Piece>, LexError> {
+        if self.depth == SCRIPT_DEPTH_MAX {
+            let message = format!("`${{...}}` is nested deeper than {SCRIPT_DEPTH_MAX}");
+            return Err(LexError {
+                message,
+                at: self.text[from..end].to_vec(),
+            });
+        }
+        let mut reader = WordReader::new(&self.text[..end], from, self.depth + 1);
+        reader.read(Until::End)?;
+        Ok(reader.pieces)
+    }
+}

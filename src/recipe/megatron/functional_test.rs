@@ -1,0 +1,344 @@
+//! `tests/functional_tests/test_cases/*/*/model_config.yaml` of Megatron-LM.
+//!
+//! What the entries mean follows from the script that runs them,
+//! `tests/functional_tests/shell_test_utils/_run_training.sh`: see [`launch`](super::launch).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use super::launch;
+use super::spelling::Spellings;
+use super::yaml::{self, Document, Entry, Merges, View};
+use super::{GivenJob, GivenKind, GivenPhase, GivenVariable};
+use crate::diagnostic::{Diagnostic, Findings, Source, escaped, nearest};
+use crate::recipe::limits::{ARGUMENTS_MAX, ENV_COUNT_MAX, PHASES_MAX};
+
+/// Keys of a document beside the phases.
+const KEYS: [&str; 11] = [
+    "ENV_VARS",
+    "MODEL_ENV_VARS",
+    "BASE_MODEL_ARGS",
+    "TEST_TYPE",
+    "MODE",
+    "LAUNCHER",
+    "METRICS",
+    "BEFORE_SCRIPT",
+    "AFTER_SCRIPT",
+    "TEST_EVALUATION",
+    "THROUGHPUT_TEST_PARAMS",
+];
+
+/// Whether `line` is the start of such a file's entry.
+pub(super) fn is_entry(line: &str) -> bool {
+    let Some((key, rest)) = line.split_once(':') else {
+        return false;
+    };
+    let key = key.trim_end().trim_matches(['"', '\'']);
+    let is_known = KEYS.contains(&key) || phase_number(key).is_some();
+    is_known && (rest.is_empty() || rest.starts_with([' ', '\t', '\r']))
+}
+
+pub(super) fn read(source: &Source, path: &Path, findings: &mut Findings) -> Option<GivenJob> {
+    let errors_before = findings.error_count();
+    let document = yaml::compose(source, findings)?;
+    let mut reader = Reader {
+        document: &document,
+        merges: Merges::default(),
+        findings,
+    };
+    let job = reader.job(path);
+    (findings.error_count() == errors_before).then_some(job)
+}
+
+/// `MODEL_ARGS` is 0, `MODEL_ARGS_<n>` is n.
+fn phase_number(key: &str) -> Option<u32> {
+    match key.strip_prefix("MODEL_ARGS")? {
+        "" => Some(0),
+        number => {
+            let digits = number.strip_prefix('_')?;
+            let is_number = digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0');
+            digits.parse().ok().filter(|_| is_number)
+        }
+    }
+}
+
+struct Reader<'a> {
+    document: &'a Document,
+    merges: Merges,
+    findings: &'a mut Findings,
+}
+
+impl<'a> Reader<'a> {
+    fn job(&mut self, path: &Path) -> GivenJob {
+        let root = self.document.root();
+        let mut job = GivenJob {
+            kind: GivenKind::FunctionalTest,
+            phases: Vec::new(),
+            env: Vec::new(),
+            test_type: None,
+            mode: None,
+            launcher: None,
+            case: folder_name(path),
+        };
+        let View::Mapping = self.document.view(&root) else {
+            let message = "this is no mapping of keys to values";
+            self.complain("wrong-type", message, &(0..0), "expected `MODEL_ARGS:`");
+            return job;
+        };
+        let document = self.document;
+        let mut phases = BTreeMap::new();
+        let mut variables = None;
+        for entry in document.entries(&root, &mut self.merges, self.findings) {
+            match entry.key.text.as_str() {
+                "ENV_VARS" => job.env = self.variables(&entry),
+                "MODEL_ENV_VARS" => variables = Some(entry),
+                "TEST_TYPE" => job.test_type = self.word(&entry),
+                "MODE" => job.mode = self.word(&entry),
+                "LAUNCHER" => job.launcher = self.word(&entry),
+                key => match phase_number(key) {
+                    Some(number) => {
+                        let phase = self.phase(&entry);
+                        phases.insert(number, phase);
+                    }
+                    None => self.other(&entry),
+                },
+            }
+        }
+        self.phase_count(&phases);
+        job.phases = phases.into_values().collect();
+        if let Some(entry) = variables {
+            self.phase_variables(&entry, &mut job.phases);
+        }
+        job
+    }
+
+    fn phase_count(&mut self, phases: &BTreeMap<u32, GivenPhase>) {
+        if !phases.contains_key(&0) {
+            let message = "`MODEL_ARGS` is missing";
+            self.findings.push(
+                Diagnostic::error("missing-key", message)
+                    .at(&self.document.place_of(&self.document.root()), "")
+                    .with_help("expected a key `MODEL_ARGS` with a mapping of flags to values"),
+            );
+        }
+        if phases.len() > PHASES_MAX {
+            let message = format!("there are {} phases; at most {PHASES_MAX}", phases.len());
+            let span = phases
+                .values()
+                .next_back()
+                .map(|phase| phase.place.span.clone());
+            self.complain("too-many", message, &span.unwrap_or(0..0), "the last one");
+        }
+    }
+
+    fn phase(&mut self, entry: &Entry<'_>) -> GivenPhase {
+        let mut phase = GivenPhase {
+            name: entry.key.text.clone(),
+            place: self.document.place(entry.key_span),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+        };
+        let mut spellings = Spellings::default();
+        for argument in self.mapping(entry, "a mapping of flags to values") {
+            if phase.arguments.len() == ARGUMENTS_MAX {
+                let message = format!("`{}` has more than {ARGUMENTS_MAX} entries", phase.name);
+                self.complain(
+                    "too-many",
+                    message,
+                    argument.key_span,
+                    "this one is too many",
+                );
+                break;
+            }
+            let place = self.document.place(argument.key_span);
+            if let Some(repeated) = spellings.put(&argument.key.text, &place) {
+                let finding = repeated.finding(&argument.key.text, &place);
+                self.findings
+                    .push(finding.with_help("leave one of the two out"));
+                continue;
+            }
+            phase.arguments.extend(self.argument(&argument));
+        }
+        phase
+    }
+
+    fn argument(&mut self, entry: &Entry<'_>) -> Option<super::GivenArgument> {
+        let flag = &entry.key.text;
+        let is_word = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '`' | '=');
+        if flag.is_empty() || !flag.chars().all(is_word) {
+            let message = format!("`{}` is no name of an argument", escaped(flag));
+            let label = "expected a flag such as `--num-layers`";
+            self.complain("bad-flag", message, entry.key_span, label);
+            return None;
+        }
+        let value = launch::value(self.document, entry, self.findings)?;
+        Some(super::GivenArgument {
+            flag: flag.clone(),
+            value,
+            flag_place: self.document.place(entry.key_span),
+            value_place: self.document.place_of(entry.value),
+        })
+    }
+
+    fn variables(&mut self, entry: &Entry<'_>) -> Vec<GivenVariable> {
+        let mut variables = Vec::new();
+        for variable in self.mapping(entry, "a mapping of variables to values") {
+            if variables.len() == ENV_COUNT_MAX {
+                let message = format!("`{}` has more than {ENV_COUNT_MAX} entries", entry.key.text);
+                self.complain(
+                    "too-many",
+                    message,
+                    variable.key_span,
+                    "this one is too many",
+                );
+                break;
+            }
+            let name = &variable.key.text;
+            if !launch::is_variable_name(name) {
+                let message = format!("`{}` is no name of a variable", escaped(name));
+                let label = "expected letters, digits and underscores";
+                self.complain("bad-variable", message, variable.key_span, label);
+                continue;
+            }
+            if let Some(value) = self.text(&variable, "one value") {
+                variables.push(GivenVariable {
+                    name: name.clone(),
+                    value,
+                    place: self.document.place(variable.key_span),
+                });
+            }
+        }
+        variables
+    }
+
+    /// `MODEL_ENV_VARS`: variables by the name of a phase.
+    fn phase_variables(&mut self, entry: &Entry<'_>, phases: &mut [GivenPhase]) {
+        for of_phase in self.mapping(entry, "a mapping of phases to variables") {
+            let name = of_phase.key.text.as_str();
+            let variables = self.variables(&of_phase);
+            match phases.iter_mut().find(|phase| phase.name == name) {
+                Some(phase) => phase.variables = variables,
+                None => {
+                    let message = format!("there is no phase `{}`", escaped(name));
+                    let place = self.document.place(of_phase.key_span);
+                    self.findings.push(
+                        Diagnostic::warning("no-such-phase", message)
+                            .at(&place, "its variables are not used"),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Keys that name no argument.
+    fn other(&mut self, entry: &Entry<'_>) {
+        let key = entry.key.text.as_str();
+        let view = self.document.view(entry.value);
+        match (key, &view) {
+            ("BASE_MODEL_ARGS" | "THROUGHPUT_TEST_PARAMS", View::Mapping)
+            | ("METRICS", View::Sequence(_))
+            | ("TEST_EVALUATION", View::Scalar(_)) => {}
+            ("BEFORE_SCRIPT" | "AFTER_SCRIPT", View::Scalar(_)) => {
+                let place = self.document.place(entry.key_span);
+                self.findings.push(
+                    Diagnostic::warning("script-not-run", format!("`{key}` is not run"))
+                        .at(&place, "shell commands around the job")
+                        .with_note("a variable that it sets is not known here"),
+                );
+            }
+            _ if KEYS.contains(&key) => {
+                let message = format!("`{key}` is {}", view.kind());
+                let label = match key {
+                    "METRICS" => "expected a list of names",
+                    "BASE_MODEL_ARGS" | "THROUGHPUT_TEST_PARAMS" => "expected a mapping",
+                    _ => "expected one value",
+                };
+                let span = self.document.place_of(entry.value).span;
+                self.complain("wrong-type", message, &span, label);
+            }
+            // It holds what other entries merge.
+            _ if self.document.is_referred_to(entry.value) => {}
+            _ => self.unknown(entry),
+        }
+    }
+
+    fn unknown(&mut self, entry: &Entry<'_>) {
+        let key = entry.key.text.as_str();
+        let place = self.document.place(entry.key_span);
+        let mut finding =
+            Diagnostic::error("unknown-key", format!("unknown key `{}`", escaped(key)))
+                .at(&place, "no such entry in a functional test's file");
+        finding = match nearest(key, KEYS.into_iter().chain(["MODEL_ARGS"])) {
+            Some(known) => finding.with_help(format!("did you mean `{known}`?")),
+            None => finding.with_note(format!(
+                "known keys: MODEL_ARGS, MODEL_ARGS_<n>, {}, and any that holds an anchor",
+                KEYS.join(", ")
+            )),
+        };
+        self.findings.push(finding);
+    }
+
+    fn mapping<'b>(&mut self, entry: &Entry<'b>, expected: &str) -> Vec<Entry<'b>>
+    where
+        'a: 'b,
+    {
+        let document = self.document;
+        match document.view(entry.value) {
+            View::Mapping => document.entries(entry.value, &mut self.merges, self.findings),
+            // All entries may be commented out.
+            View::Scalar(scalar) if scalar.is_null() => Vec::new(),
+            view => {
+                let message = format!("`{}` is {}", escaped(&entry.key.text), view.kind());
+                let span = document.place_of(entry.value).span;
+                self.complain(
+                    "wrong-type",
+                    message,
+                    &span,
+                    &format!("expected {expected}"),
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    /// The text of a single value; an empty one is an empty text.
+    fn text(&mut self, entry: &Entry<'_>, expected: &str) -> Option<String> {
+        match self.document.view(entry.value) {
+            View::Scalar(scalar) if scalar.is_null() => Some(String::new()),
+            View::Scalar(scalar) => Some(scalar.text.clone()),
+            view => {
+                let message = format!("`{}` is {}", escaped(&entry.key.text), view.kind());
+                let span = self.document.place_of(entry.value).span;
+                self.complain(
+                    "wrong-type",
+                    message,
+                    &span,
+                    &format!("expected {expected}"),
+                );
+                None
+            }
+        }
+    }
+
+    fn word(&mut self, entry: &Entry<'_>) -> Option<String> {
+        self.text(entry, "one word").filter(|word| !word.is_empty())
+    }
+
+    fn complain(
+        &mut self,
+        code: &'static str,
+        message: impl Into<String>,
+        span: &Range<usize>,
+        label: &str,
+    ) {
+        let place = self.document.place(span);
+        self.findings
+            .push(Diagnostic::error(code, message).at(&place, label));
+    }
+}
+
+fn folder_name(path: &Path) -> Option<String> {
+    let name = path.parent()?.file_name()?;
+    Some(name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,155 @@
+//! The words that Megatron's functional tests make of an entry of `MODEL_ARGS`.
+//!
+//! Source: `tests/functional_tests/shell_test_utils/_run_training.sh` of NVIDIA/Megatron-LM.
+//! For an entry `--flag: value` it passes
+//!
+//! | value | words |
+//! |---|---|
+//! | `true` | `--flag` |
+//! | `[a b]` | `--flag a b` |
+//! | `(...)`, or with spaces | `--flag` and the value as one word |
+//! | empty text `""` | nothing |
+//! | anything else, `false` too | `--flag value` |
+//!
+//! NeMo's tests (`trainer.devices: 8`, dots and no dashes) pass `trainer.devices=8` to Hydra, where
+//! `True` and `False` are booleans.
+
+use super::GivenValue;
+use super::yaml::{Child, Document, Entry, Scalar, View};
+use crate::diagnostic::{Diagnostic, Findings, escaped};
+
+/// Whether `flag` is one of Hydra's.
+pub(super) fn is_hydra(flag: &str) -> bool {
+    !flag.starts_with('-') && flag.contains('.')
+}
+
+/// Letters, digits and underscores, no digit first.
+pub(super) fn is_variable_name(name: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(is_letter) && bytes.all(|b| is_letter(b) || b.is_ascii_digit())
+}
+
+/// The value of an argument; `None` when a finding says why there is none.
+pub(super) fn value(
+    document: &Document,
+    entry: &Entry<'_>,
+    findings: &mut Findings,
+) -> Option<GivenValue> {
+    let flag = escaped(&entry.key.text);
+    let place = document.place_of(entry.value);
+    let scalar = match document.view(entry.value) {
+        View::Scalar(scalar) => scalar,
+        View::Sequence(items) => return list(document, &flag, items, findings),
+        View::Mapping => {
+            findings.push(
+                Diagnostic::error("wrong-type", format!("`{flag}` is a mapping"))
+                    .at(&place, "expected one value or a list"),
+            );
+            return None;
+        }
+    };
+    if scalar.text.contains(['\n', '\r']) {
+        findings.push(
+            Diagnostic::error(
+                "wrong-type",
+                format!("the value of `{flag}` has several lines"),
+            )
+            .at(&place, "expected one line")
+            .with_note("the script that runs functional tests takes each line for an entry"),
+        );
+        return None;
+    }
+    Some(match is_hydra(&entry.key.text) {
+        true => hydra_value(scalar),
+        false => {
+            let odd = |message: String, label: &str| {
+                let finding = Diagnostic::warning("launch-words", message).at(&place, label);
+                findings.push(finding);
+            };
+            flag_value(&flag, scalar, odd)
+        }
+    })
+}
+
+fn flag_value(flag: &str, scalar: &Scalar, mut odd: impl FnMut(String, &str)) -> GivenValue {
+    let text = scalar.text.trim();
+    if scalar.boolean() == Some(true) || text == "true" {
+        return GivenValue::On;
+    }
+    if scalar.boolean() == Some(false) {
+        let message = format!("`{flag}` is passed with the word `{text}`");
+        odd(
+            message,
+            "a switch takes no value: to leave it off, leave the line out",
+        );
+        return GivenValue::Off;
+    }
+    if text.is_empty() && !scalar.is_plain {
+        odd(
+            format!("`{flag}` is not passed"),
+            "the script leaves out an empty text",
+        );
+        return GivenValue::Nothing;
+    }
+    if scalar.is_null() {
+        return GivenValue::Nothing;
+    }
+    match bracketed(text) {
+        Some(inside) => GivenValue::List(inside.split_whitespace().map(str::to_string).collect()),
+        None => GivenValue::Text(text.to_string()),
+    }
+}
+
+/// What stands in `[...]`, if there is no other bracket that closes.
+fn bracketed(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix('[')?.strip_suffix(']')?;
+    (!inside.is_empty() && !inside.contains(']')).then_some(inside)
+}
+
+fn hydra_value(scalar: &Scalar) -> GivenValue {
+    match scalar.boolean() {
+        Some(true) => GivenValue::On,
+        Some(false) => GivenValue::Off,
+        None if scalar.is_null() => GivenValue::Nothing,
+        None => GivenValue::Text(scalar.text.clone()),
+    }
+}
+
+/// A list of YAML's own, `[a b]` without quotes or a block of `- a`.
+fn list(
+    document: &Document,
+    flag: &str,
+    items: &[Child],
+    findings: &mut Findings,
+) -> Option<GivenValue> {
+    let mut words = Vec::new();
+    for item in items {
+        match document.view(item) {
+            View::Scalar(scalar) if !scalar.text.contains(['\n', '\r']) => {
+                words.extend(scalar.text.split_whitespace().map(str::to_string));
+            }
+            view => {
+                let message = format!("`{flag}` has an item that is {}", view.kind());
+                findings.push(
+                    Diagnostic::error("wrong-type", message)
+                        .at(&document.place_of(item), "expected words"),
+                );
+                return None;
+            }
+        }
+    }
+    if items.len() > 1 {
+        let message = format!("`{flag}` is a list with commas or dashes");
+        findings.push(
+            Diagnostic::warning("launch-words", message)
+                .at(&document.place_of(&items[0]), "read as words")
+                .with_note("the script that runs functional tests passes commas and dashes on")
+                .with_help(format!(
+                    "write `{flag}: \"[{}]\"`",
+                    escaped(&words.join(" "))
+                )),
+        );
+    }
+    Some(GivenValue::List(words))
+}

@@ -1,0 +1,287 @@
+//! The arguments that Megatron prints when a job starts.
+//!
+//! Source: `_print_args` in `megatron/training/arguments.py` of NVIDIA/Megatron-LM: rank 0 prints
+//! a title between dashes, a line `  name ..... value` for each argument, the dots up to column 48,
+//! and an end between dashes. Launchers put ranks and times before lines.
+
+use std::ops::Range;
+
+use super::spelling::Spellings;
+use super::{GivenArgument, GivenJob, GivenKind, GivenPhase, python};
+use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
+use crate::recipe::limits::{ARGUMENTS_MAX, VALUE_BYTES_MAX};
+
+const TITLE: &str = " arguments ";
+const END: &str = " end of arguments ";
+/// Name, a blank and dots.
+const DOTS_END: usize = 48;
+
+/// Whether a line is the title of a block.
+pub(super) fn is_title(line: &[u8]) -> bool {
+    between_dashes(line, TITLE)
+}
+
+pub(super) fn is_end(line: &[u8]) -> bool {
+    between_dashes(line, END)
+}
+
+fn between_dashes(line: &[u8], words: &str) -> bool {
+    let marked = format!("----{words}----").into_bytes();
+    line.windows(marked.len()).any(|window| window == marked)
+}
+
+/// Whether a text has a block.
+pub(super) fn has_block(source: &Source) -> bool {
+    source.text.lines().any(|line| is_title(line.as_bytes()))
+}
+
+pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob> {
+    let errors_before = findings.error_count();
+    let blocks = blocks(source);
+    let Some((first, later)) = blocks.split_first() else {
+        let whole = Place::new(source, 0..source.text.len());
+        findings.push(
+            Diagnostic::error("no-arguments", "there is no block of arguments")
+                .at(&whole, "")
+                .with_help("expected a line `---- arguments ----` as Megatron prints it"),
+        );
+        return None;
+    };
+    if !first.is_ended {
+        findings.push(
+            Diagnostic::error("cut-off", "the block of arguments has no end")
+                .at(&Place::new(source, first.title.clone()), "it begins here")
+                .with_note("arguments may be missing")
+                .with_help("give the log up to the line `end of arguments`"),
+        );
+    }
+    let arguments = first.arguments(source, errors_before, findings);
+    for block in later.iter().filter(|block| block.is_ended) {
+        first.compare(block, source, findings);
+    }
+    let job = GivenJob {
+        kind: GivenKind::ArgumentDump,
+        phases: vec![GivenPhase {
+            name: "arguments".to_string(),
+            place: Place::new(source, first.title.clone()),
+            arguments,
+            variables: Vec::new(),
+        }],
+        env: Vec::new(),
+        test_type: None,
+        mode: None,
+        launcher: None,
+        case: None,
+    };
+    (findings.error_count() == errors_before).then_some(job)
+}
+
+struct Block {
+    title: Range<usize>,
+    lines: Vec<Line>,
+    is_ended: bool,
+}
+
+/// Where the parts of a line stand in the source.
+enum Line {
+    Entry {
+        name: Range<usize>,
+        value: Range<usize>,
+    },
+    Other(Range<usize>),
+}
+
+fn blocks(source: &Source) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut start = 0;
+    for line in source.text.split_inclusive('\n') {
+        let text = line.trim_end();
+        let span = start..start + text.len();
+        start += line.len();
+        if is_title(text.as_bytes()) {
+            blocks.push(Block {
+                title: span,
+                lines: Vec::new(),
+                is_ended: false,
+            });
+            continue;
+        }
+        let Some(block) = blocks.last_mut().filter(|block| !block.is_ended) else {
+            continue;
+        };
+        match (is_end(text.as_bytes()), entry(text)) {
+            (true, _) => block.is_ended = true,
+            (false, Some((name, value))) => block.lines.push(Line::Entry {
+                name: span.start + name.start..span.start + name.end,
+                value: span.start + value.start..span.start + value.end,
+            }),
+            (false, None) if text.is_empty() => {}
+            (false, None) => block.lines.push(Line::Other(span)),
+        }
+    }
+    blocks
+}
+
+/// The name and the value of a line `  name ..... value`, whatever stands before.
+fn entry(line: &str) -> Option<(Range<usize>, Range<usize>)> {
+    let bytes = line.as_bytes();
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let mut at = 0;
+    while at < bytes.len() {
+        if !is_name(bytes[at]) {
+            at += 1;
+            continue;
+        }
+        let length = bytes[at..].iter().take_while(|b| is_name(**b)).count();
+        let (name, end) = (at..at + length, at + length);
+        at = end;
+        let before = line[..name.start].as_bytes().last();
+        if bytes.get(end) != Some(&b' ') || before.is_some_and(|b| !matches!(b, b' ' | b':')) {
+            continue;
+        }
+        let dots = bytes[end + 1..].iter().take_while(|b| **b == b'.').count();
+        let value = end + 1 + dots;
+        let is_filled = match dots {
+            // A name as long as the dots reach has none, and two blanks.
+            0 => length >= DOTS_END && bytes.get(value) == Some(&b' '),
+            1 => length + 1 == DOTS_END,
+            _ => true,
+        };
+        if is_filled && bytes.get(value).is_none_or(|b| *b == b' ') {
+            return Some((name, (value + 1).min(bytes.len())..bytes.len()));
+        }
+    }
+    None
+}
+
+impl Block {
+    fn arguments(
+        &self,
+        source: &Source,
+        errors_before: usize,
+        findings: &mut Findings,
+    ) -> Vec<GivenArgument> {
+        self.warn_of_others(source, findings);
+        let mut spellings = Spellings::default();
+        let mut arguments = Vec::new();
+        for (name, value) in self.entries() {
+            let (flag, text) = (&source.text[name.clone()], &source.text[value.clone()]);
+            let flag_place = Place::new(source, name.clone());
+            let value_place = Place::new(source, value.clone());
+            if let Some(repeated) = spellings.put(flag, &flag_place) {
+                findings.push(repeated.finding(flag, &flag_place));
+                continue;
+            }
+            if text.len() > VALUE_BYTES_MAX {
+                let message = format!(
+                    "the value of `{flag}` is {} bytes long; the limit is {VALUE_BYTES_MAX}",
+                    text.len()
+                );
+                findings.push(Diagnostic::error("value-too-long", message).at(&flag_place, ""));
+                continue;
+            }
+            if arguments.len() == ARGUMENTS_MAX {
+                let message = format!("there are more than {ARGUMENTS_MAX} arguments");
+                findings
+                    .push(Diagnostic::error("too-many", message).at(&flag_place, "one too many"));
+                break;
+            }
+            arguments.push(GivenArgument {
+                flag: flag.to_string(),
+                value: python::value(text),
+                flag_place,
+                value_place,
+            });
+        }
+        if arguments.is_empty() && findings.error_count() == errors_before {
+            findings.push(
+                Diagnostic::error("no-arguments", "the block of arguments is empty")
+                    .at(&Place::new(source, self.title.clone()), "nothing follows"),
+            );
+        }
+        arguments
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&Range<usize>, &Range<usize>)> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Entry { name, value } => Some((name, value)),
+            Line::Other(_) => None,
+        })
+    }
+
+    /// Other ranks may print between the lines of rank 0.
+    fn warn_of_others(&self, source: &Source, findings: &mut Findings) {
+        let others: Vec<&Range<usize>> = self
+            .lines
+            .iter()
+            .filter_map(|line| match line {
+                Line::Other(span) => Some(span),
+                Line::Entry { .. } => None,
+            })
+            .collect();
+        let Some(first) = others.first() else {
+            return;
+        };
+        let message = match others.len() {
+            1 => "a line among the arguments is none".to_string(),
+            count => format!("{count} lines among the arguments are none"),
+        };
+        findings.push(
+            Diagnostic::warning("not-an-argument", message)
+                .at(&Place::new(source, (*first).clone()), "not used")
+                .with_note("expected `  name ..... value`"),
+        );
+    }
+
+    /// Says where a later block, of a restart perhaps, differs.
+    fn compare(&self, later: &Block, source: &Source, findings: &mut Findings) {
+        let texts = |block: &Block| -> Vec<(String, String, Range<usize>)> {
+            let text = |span: &Range<usize>| source.text[span.clone()].to_string();
+            let entries = block.entries();
+            entries
+                .map(|(name, value)| (text(name), text(value), name.clone()))
+                .collect()
+        };
+        let (first, later_texts) = (texts(self), texts(later));
+        let known: std::collections::BTreeMap<&str, &str> = first
+            .iter()
+            .map(|(name, value, _)| (&**name, &**value))
+            .collect();
+        let other: Vec<_> = later_texts
+            .iter()
+            .filter(|(name, value, _)| known.get(name.as_str()) != Some(&value.as_str()))
+            .collect();
+        let is_shorter = later_texts.len() < first.len();
+        let Some(span) = other
+            .first()
+            .map(|(_, _, span)| span.clone())
+            .or_else(|| is_shorter.then(|| later.title.clone()))
+        else {
+            return;
+        };
+        let names: Vec<_> = other
+            .iter()
+            .take(5)
+            .map(|(name, ..)| escaped(name))
+            .collect();
+        let mut finding =
+            Diagnostic::warning("blocks-differ", "a later block of arguments differs")
+                .at(&Place::new(source, span), "the first block is taken")
+                .with_context(
+                    Some(&Place::new(source, self.title.clone())),
+                    "it begins here",
+                );
+        if !names.is_empty() {
+            let more = if other.len() > names.len() {
+                ", ..."
+            } else {
+                ""
+            };
+            finding = finding.with_note(format!("differing: {}{more}", names.join(", ")));
+        }
+        findings.push(finding);
+    }
+}
+
+#[cfg(test)]
+mod tests;
