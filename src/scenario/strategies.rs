@@ -445,6 +445,7 @@ impl Precision {
             use_distributed_optimizer: sharded,
             ddp_reduce_scatter_with_fp32_accumulation: self.with_fp32_accumulation && sharded,
             ddp_bucket_size: self.bucket_size,
+            overlap_grad_reduce: self.bucket_size.is_some(),
             ..recipe
         }
     }
