@@ -3,10 +3,14 @@
 
 mod harness;
 
+use std::sync::Arc;
+
 use bitproof::numerics::Dtype;
-use bitproof::train::{Corpus, Initial, TrainOptions};
+use bitproof::train::{Corpus, Initial, TrainOptions, Trainer};
+use bitproof::world::Rank;
 use harness::{
-    distance, read_gradients, small_corpus, small_options, train, whole_gradients, with_layout,
+    as_gpt3, distance, read_gradients, small_corpus, small_options, train, whole_gradients,
+    with_biases, with_layout,
 };
 
 /// Gradients of f32 layouts: greatest difference over greatest magnitude, tensor by tensor. Sums of
@@ -21,13 +25,16 @@ fn is_near(have: f32, want: f32) -> bool {
     f64::from(have / want - 1.0).abs() <= LOSS_BOUND
 }
 
-/// Trains both and says what differs by more than the bounds.
 fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
+    compare_from(&Initial::Seeded(serial.seed), serial, layout)
+}
+
+/// Trains both and says what differs by more than the bounds.
+fn compare_from(initial: &Initial, serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
     let corpus = small_corpus(serial);
-    let initial = Initial::Seeded(serial.seed);
-    let (expected, seen) = train(serial, &corpus, &initial, STEPS, read_gradients);
+    let (expected, seen) = train(serial, &corpus, initial, STEPS, read_gradients);
     let whole = whole_gradients(serial, &seen[&0]);
-    let (record, seen) = train(layout, &corpus, &initial, STEPS, read_gradients);
+    let (record, seen) = train(layout, &corpus, initial, STEPS, read_gradients);
     let mut faults = Vec::new();
     for (key, want) in &expected.metrics {
         let have = record.metrics[key];
@@ -36,7 +43,10 @@ fn compare(serial: &TrainOptions, layout: &TrainOptions) -> Vec<String> {
         }
     }
     for (name, have) in whole_gradients(layout, &seen[&0]) {
-        let want: Vec<f64> = whole[&name].iter().map(|v| f64::from(*v)).collect();
+        // The last stage's copy of a shared embedding has the embedding's gradient.
+        let shared = || &whole["embedding.word_embeddings.weight"];
+        let want = whole.get(&name).unwrap_or_else(shared).iter();
+        let want: Vec<f64> = want.map(|v| f64::from(*v)).collect();
         let (greatest, _) = distance(&have, &want);
         if greatest > BOUND {
             faults.push(format!("{name}: {greatest:.2e}"));
@@ -73,6 +83,7 @@ fn sequence_parallel(mut options: TrainOptions) -> TrainOptions {
 fn distributed(mut options: TrainOptions, bucket_size: Option<u32>) -> TrainOptions {
     options.use_distributed_optimizer = true;
     options.ddp_bucket_size = bucket_size;
+    options.overlap_grad_reduce = bucket_size.is_some();
     options
 }
 
@@ -103,6 +114,7 @@ fn data_parallel() {
 fn data_parallel_with_small_buckets() {
     let mut options = with_layout(small_options(), 1, 1, 2);
     options.ddp_bucket_size = Some(600);
+    options.overlap_grad_reduce = true;
     check(options);
 }
 
@@ -171,6 +183,164 @@ fn everything_together_stages_first() {
     check(options);
 }
 
+/// Four layers, so that two stages can have two chunks each.
+fn deep_options() -> TrainOptions {
+    let mut options = small_options();
+    options.model.num_layers = 4;
+    options
+}
+
+fn interleaved(mut options: TrainOptions, chunks: u32, group: u32) -> TrainOptions {
+    options.layout.num_virtual_stages_per_pipeline_rank = chunks;
+    options.model.pipeline_model_parallel_size *= chunks;
+    options.microbatch_group_size_per_virtual_pipeline_stage = group;
+    options
+}
+
+#[test]
+fn interleaved_pipeline_in_a_whole_layout() {
+    let mut serial = deep_options();
+    serial.global_batch_size = 16;
+    let layout = with_layout(serial.clone(), 2, 2, 2);
+    let layout = interleaved(sequence_parallel(distributed(layout, Some(1000))), 2, 4);
+    let faults = compare(&serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// GPT-3's options in an interleaved pipeline: the embedding is in the first chunk of the first
+/// stage, its copy in the last chunk of the last.
+#[test]
+fn gpt3_interleaved() {
+    let mut serial = gpt3();
+    (serial.model.num_layers, serial.global_batch_size) = (4, 16);
+    let layout = with_layout(serial.clone(), 2, 2, 2);
+    let layout = interleaved(sequence_parallel(distributed(layout, None)), 2, 2);
+    let faults = compare_from(&with_biases(&serial), &serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn instances(options: TrainOptions, instances: u32, bucket_size: Option<u32>) -> TrainOptions {
+    let mut options = distributed(options, bucket_size);
+    options.layout.num_distributed_optimizer_instances = instances;
+    options
+}
+
+#[test]
+fn optimizer_instances() {
+    let four = with_layout(small_options(), 1, 1, 4);
+    check(instances(four.clone(), 2, None));
+    let mut by_hand = instances(four, 2, Some(1000));
+    by_hand.ddp_reduce_scatter_with_fp32_accumulation = true;
+    check(by_hand);
+    let tensor = with_layout(small_options(), 2, 1, 4);
+    check(sequence_parallel(instances(tensor, 2, None)));
+}
+
+/// GPT-3's options but for dropout, whose masks are the layout's own.
+fn gpt3() -> TrainOptions {
+    let mut options = small_options();
+    as_gpt3(&mut options);
+    options.model.attention_dropout = 0.0;
+    options.model.hidden_dropout = 0.0;
+    options
+}
+
+fn check_gpt3(layout: TrainOptions) {
+    let serial = gpt3();
+    let faults = compare_from(&with_biases(&serial), &serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn gpt3_tensor_parallel() {
+    check_gpt3(with_layout(gpt3(), 4, 1, 1));
+    check_gpt3(sequence_parallel(with_layout(gpt3(), 4, 1, 1)));
+}
+
+/// The shared embedding's gradient comes from both ends, and counts once in the norm.
+#[test]
+fn gpt3_pipeline_parallel() {
+    check_gpt3(with_layout(gpt3(), 1, 2, 1));
+    check_gpt3(with_layout(gpt3(), 2, 2, 1));
+}
+
+#[test]
+fn gpt3_everything_together() {
+    check_gpt3(sequence_parallel(with_layout(gpt3(), 2, 2, 2)));
+    for bucket_size in [None, Some(1000)] {
+        check_gpt3(sequence_parallel(distributed(
+            with_layout(gpt3(), 2, 2, 2),
+            bucket_size,
+        )));
+    }
+}
+
+#[test]
+fn grouped_queries_over_tensor_parallel_ranks() {
+    let mut serial = small_options();
+    serial.model.num_query_groups = 2;
+    serial.model.kv_channels = 8;
+    let layout = with_layout(serial.clone(), 2, 1, 1);
+    assert_eq!(compare(&serial, &layout), Vec::<String>::new());
+}
+
+/// Which elements of the embedding were dropped in the last microbatch, and the mask of the first
+/// layer's attention, on each rank.
+fn masks(options: &TrainOptions) -> Vec<(Vec<bool>, Vec<u32>)> {
+    let inspect = |rank: &mut Rank, trainer: &Trainer, _| {
+        let chunk = &trainer.pipeline.chunks[0];
+        let saved = chunk.saved.last().expect("a microbatch");
+        let mut words = rank.read("input", saved.input)?;
+        words.insert(0, words.len() as u32);
+        let mask = chunk.gpt.stage.scratch.attention_mask;
+        words.extend(rank.read("mask", mask.expect("the attention drops"))?);
+        Ok(words)
+    };
+    let initial = Initial::Seeded(1);
+    let (record, seen) = train(options, &small_corpus(options), &initial, 1, inspect);
+    assert_eq!(record.drifts, []);
+    let split = |words: &Vec<u32>| {
+        let (input, mask) = words[1..].split_at(words[0] as usize);
+        (input.iter().map(|word| *word == 0).collect(), mask.to_vec())
+    };
+    seen[&0].values().map(split).collect()
+}
+
+/// Attention masks differ over tensor-parallel ranks; hidden ones where the sequence is split, and
+/// nowhere else.
+#[test]
+fn dropout_masks_differ_where_activations_do() {
+    let mut options = gpt3();
+    options.model.attention_dropout = 0.3;
+    options.model.hidden_dropout = 0.3;
+    for splits in [false, true] {
+        let mut layout = with_layout(options.clone(), 2, 1, 1);
+        layout.model.sequence_parallel = splits;
+        let ranks = masks(&layout);
+        let (hidden, attention) = (&ranks[0].0, &ranks[0].1);
+        let dropped = hidden.iter().filter(|dropped| **dropped).count();
+        let share = dropped as f64 / hidden.len() as f64;
+        assert!((0.2..0.4).contains(&share), "{share} was dropped");
+        assert_ne!(*attention, ranks[1].1);
+        assert_eq!(*hidden != ranks[1].0, splits);
+    }
+}
+
+/// Negative control of the shared embedding: a copy that trains by itself is seen.
+#[test]
+fn an_embedding_that_is_not_shared_is_seen() {
+    let serial = gpt3();
+    let mut other = with_layout(gpt3(), 1, 2, 1);
+    other.model.untie_embeddings_and_output_weights = true;
+    let Initial::Given(mut whole) = with_biases(&serial) else {
+        unreachable!("weights with biases are given")
+    };
+    let embedding = whole["embedding.word_embeddings.weight"].clone();
+    let map = Arc::make_mut(&mut whole);
+    map.insert("output_layer.weight".to_string(), embedding);
+    assert!(!compare_from(&Initial::Given(whole), &serial, &other).is_empty());
+}
+
 /// Negative controls: a run that is not the same training is seen.
 #[test]
 fn another_seed_or_split_of_the_loss_is_seen() {
@@ -208,26 +378,34 @@ fn bf16_layouts_agree_to_bf16_precision() {
     );
 }
 
-/// Learns the built-in text, in bf16 with dropout, sharded every way.
+/// Learns the built-in text, in bf16 with dropout, sharded every way: as Llama and as GPT-3.
 #[test]
 fn loss_falls_on_the_built_in_text() {
-    let mut options = sequence_parallel(distributed(with_layout(small_options(), 2, 2, 2), None));
-    options.model.params_dtype = Dtype::Bf16;
-    options.model.padded_vocab_size = 256;
-    options.model.hidden_size = 32;
-    options.model.seq_length = 16;
-    options.model.hidden_dropout = 0.05;
-    options.lr = 0.01;
-    options.lr_warmup_iters = 3;
-    let initial = Initial::Seeded(options.seed);
-    let none = |_: &mut _, _: &_, _| Ok(Vec::new());
-    let (record, _) = train(&options, &Corpus::built_in(), &initial, 24, none);
-    let loss = |step: u32| record.metrics[&(step, "lm loss".to_string())];
-    assert!(
-        (5.0..7.5).contains(&loss(0)),
-        "near ln 256 at first: {}",
-        loss(0)
-    );
-    let late = (loss(21) + loss(22) + loss(23)) / 3.0;
-    assert!(late < 3.6, "{} fell to {late} only", loss(0));
+    for is_gpt3 in [false, true] {
+        let mut options =
+            sequence_parallel(distributed(with_layout(small_options(), 2, 2, 2), None));
+        options.model.params_dtype = Dtype::Bf16;
+        options.model.padded_vocab_size = 256;
+        options.model.hidden_size = 32;
+        options.model.kv_channels = 8;
+        options.model.seq_length = 16;
+        options.model.max_position_embeddings = 16;
+        if is_gpt3 {
+            as_gpt3(&mut options);
+        }
+        options.model.attention_dropout = 0.0;
+        options.model.hidden_dropout = 0.05;
+        options.lr = 0.01;
+        options.lr_warmup_iters = 3;
+        options.lr_decay_iters = 24;
+        let initial = Initial::Seeded(options.seed);
+        let none = |_: &mut _, _: &_, _| Ok(Vec::new());
+        let (record, _) = train(&options, &Corpus::built_in(), &initial, 24, none);
+        assert_eq!(record.drifts, []);
+        let loss = |step: u32| record.metrics[&(step, "lm loss".to_string())];
+        let first = loss(0);
+        assert!((5.0..7.5).contains(&first), "near ln 256 at first: {first}");
+        let late = (loss(21) + loss(22) + loss(23)) / 3.0;
+        assert!(late < 3.6, "{first} fell to {late} only");
+    }
 }

@@ -184,6 +184,7 @@ fn live_in_is_state_and_constants() {
         "exp_avg",
         "exp_avg_sq",
         "main_params",
+        "model_parallel_rng",
         "optimizer_step",
         "parameters",
         "rng",

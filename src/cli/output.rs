@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
-use crate::diagnostic::Diagnostic;
-use crate::report::{Checked, Detail, Exit, Refusal, Report, junit};
+use crate::diagnostic::{Diagnostic, Severity, escaped, sarif};
+use crate::report::{Checked, Detail, Exit, Refusal, Report, counted, junit};
+use crate::scenario::Grade;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
@@ -14,6 +15,10 @@ pub(super) enum Format {
     Json,
     /// JUnit XML, a suite a scenario
     Junit,
+    /// SARIF 2.1.0 for code scanning: one log of everything that was found
+    Sarif,
+    /// Workflow commands that annotate a pull request on GitHub: a line a finding
+    Github,
 }
 
 /// Gathers what is written, so that formats with one document for all scenarios can be.
@@ -22,6 +27,9 @@ pub(super) struct Output {
     detail: Detail,
     is_single: bool,
     scenarios: Vec<Checked>,
+    /// Everything that was found, in the order of the command line.
+    findings: Vec<Diagnostic>,
+    worst: Exit,
     /// Something that was asked for could not be written.
     is_lost: bool,
 }
@@ -33,6 +41,8 @@ impl Output {
             detail,
             is_single: scenario_count == 1,
             scenarios: Vec::new(),
+            findings: Vec::new(),
+            worst: Exit::Proved,
             is_lost: false,
         }
     }
@@ -47,8 +57,14 @@ impl Output {
                 self.data(&format!("{gap}{}", report.to_human(self.detail)));
             }
             Format::Json => self.data(&self.json(&report.to_json())),
+            Format::Github => {
+                self.annotate(&[verdict(&report)]);
+                self.annotate(&report.diagnostics());
+            }
+            Format::Sarif => self.findings.extend(report.diagnostics()),
             Format::Junit => {}
         }
+        self.worst = self.worst.max(report.exit);
         self.scenarios.push(Checked::Reported(Box::new(report)));
     }
 
@@ -63,9 +79,47 @@ impl Output {
         match self.format {
             Format::Json => self.data(&self.json(&refusal.to_json())),
             Format::Human | Format::Junit => warn(&refusal.diagnostics),
+            Format::Github => self.annotate(&refusal.diagnostics),
+            Format::Sarif => self.findings.extend(refusal.diagnostics.iter().cloned()),
         }
+        self.worst = self.worst.max(exit);
         self.scenarios.push(Checked::Refused(refusal));
         exit
+    }
+
+    /// What is wrong with a file that was only read: a line that sums it up, and the findings as a
+    /// refusal shows them.
+    pub fn lint(&mut self, name: String, diagnostics: Vec<Diagnostic>, exit: Exit) -> Exit {
+        let count = |severity: Severity| {
+            let alike = diagnostics
+                .iter()
+                .filter(|finding| finding.severity == severity);
+            alike.count() as u64
+        };
+        let errors = counted(count(Severity::Error), "error");
+        let warnings = counted(count(Severity::Warning), "warning");
+        let summary = format!("{}: {errors}, {warnings}\n", escaped(&name));
+        let exit = self.refuse(name, diagnostics, exit);
+        if self.format == Format::Human {
+            self.data(&summary);
+        }
+        exit
+    }
+
+    /// Warnings about a scenario that is checked all the same. For people they are talk.
+    pub fn remark(&mut self, warnings: &[Diagnostic]) {
+        match self.format {
+            Format::Github => self.annotate(warnings),
+            Format::Sarif => self.findings.extend(warnings.iter().cloned()),
+            _ if self.detail == Detail::Verdict => {}
+            _ => warn(warnings),
+        }
+    }
+
+    fn annotate(&mut self, findings: &[Diagnostic]) {
+        for finding in findings {
+            self.data(&format!("{}\n", finding.to_github()));
+        }
     }
 
     fn json(&self, value: &serde_json::Value) -> String {
@@ -83,6 +137,11 @@ impl Output {
     pub fn finish(mut self) -> Exit {
         if self.format == Format::Junit {
             self.data(&junit(&self.scenarios));
+        }
+        if self.format == Format::Sarif {
+            let log = sarif(&self.findings, self.worst.code());
+            let text = serde_json::to_string_pretty(&log).expect("a JSON value has a JSON form");
+            self.data(&format!("{}\n", ascii_controls(&text)));
         }
         match self.is_lost {
             true => Exit::Internal,
@@ -102,6 +161,19 @@ impl Output {
             talk(&format!("cannot write to standard output: {error}"));
         }
     }
+}
+
+/// The verdicts in one notice: a proof has no finding, and is no silence.
+fn verdict(report: &Report) -> Diagnostic {
+    let outcome = &report.outcome;
+    let words = |grade: Option<Grade>| match grade.filter(|_| outcome.is_checked()) {
+        Some(grade) => grade.words(),
+        None => "not checked",
+    };
+    let (within, across) = (words(outcome.within), words(outcome.across));
+    let name = &outcome.scenario.name;
+    let message = format!("{name}: within this allocation {within}, across allocations {across}");
+    Diagnostic::note("verdict", message)
 }
 
 /// JSON escapes the control characters of C0 only; those of C1 steer terminals as well. They can

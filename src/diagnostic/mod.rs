@@ -8,13 +8,17 @@ mod findings;
 mod invalid;
 mod nearest;
 mod render;
+mod sarif;
 mod source;
 
 pub use escape::escaped;
 pub use findings::Findings;
 pub use invalid::InvalidInput;
 pub use nearest::nearest;
+pub use sarif::{SARIF_VERSION, sarif};
 pub use source::{FILE_BYTES_MAX, Place, Source, SourceError, open_regular};
+
+use render::shown;
 
 use serde::Serialize;
 
@@ -50,6 +54,10 @@ impl Diagnostic {
 
     pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
         Diagnostic::new(Severity::Warning, code, message.into())
+    }
+
+    pub fn note(code: &'static str, message: impl Into<String>) -> Self {
+        Diagnostic::new(Severity::Note, code, message.into())
     }
 
     fn new(severity: Severity, code: &'static str, message: String) -> Self {

@@ -97,6 +97,21 @@ impl Diagnostic {
         object
     }
 
+    /// The message with what was expected, the notes and the help, a line each.
+    pub(super) fn in_words(&self) -> String {
+        let mut text = shown(&self.message);
+        if let Some((_, label)) = self.place.as_ref().filter(|(_, label)| !label.is_empty()) {
+            text = format!("{text}: {}", shown(label));
+        }
+        for note in &self.notes {
+            text = format!("{text}\nnote: {}", shown(note));
+        }
+        for help in &self.help {
+            text = format!("{text}\nhelp: {}", shown(help));
+        }
+        text
+    }
+
     /// The finding as a workflow command of GitHub Actions.
     ///
     /// Source: "Workflow commands for GitHub Actions", setting an error message; the toolkit's
@@ -108,28 +123,23 @@ impl Diagnostic {
             Severity::Note => "notice",
         };
         let mut properties = vec![format!("title={}", escaped_property(self.code))];
-        let mut message = self.message.clone();
-        if let Some((place, label)) = &self.place {
+        if let Some((place, _)) = &self.place
+            && place.source.is_file()
+        {
             let (line, column) = place.source.line_column(place.span.start);
             properties.push(format!("file={}", escaped_property(&place.source.name)));
             properties.push(format!("line={line},col={column}"));
-            if !label.is_empty() {
-                message = format!("{message}: {label}");
-            }
-        }
-        for help in &self.help {
-            message = format!("{message}\nhelp: {help}");
         }
         format!(
             "::{command} {}::{}",
             properties.join(","),
-            escaped_data(&message)
+            escaped_data(&self.in_words())
         )
     }
 }
 
 /// Our own sentences may break lines; what they quote may not do more.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let lines: Vec<Cow<'_, str>> = text.split('\n').map(escaped).collect();
     lines.join("\n")
 }
@@ -145,9 +155,8 @@ fn tame(text: &str) -> Cow<'_, str> {
 }
 
 fn escaped_data(text: &str) -> String {
-    text.replace('%', "%25")
-        .replace('\r', "%0D")
-        .replace('\n', "%0A")
+    // A carriage return is a control character: written out like any other.
+    shown(text).replace('%', "%25").replace('\n', "%0A")
 }
 
 fn escaped_property(text: &str) -> String {
@@ -196,6 +205,18 @@ error[wrong-type]: `hidden_size` is a string
         let expected = "::error title=wrong-type,file=a%2Cb.toml,line=2,col=15::\
             `hidden_size` is a string: expected an integer%0Ahelp: write `hidden_size = 64`";
         assert_eq!(sample().to_github(), expected);
+    }
+
+    #[test]
+    fn a_workflow_command_is_one_line_without_control_characters() {
+        let flag = Source::new("--set", "a=\u{1b}");
+        let drawn = Diagnostic::note("n", "50 %\r\n::error::\u{1b}[2J\u{9b}")
+            .at(&Place::new(&flag, 0..1), "")
+            .with_note("a note");
+        let line = drawn.to_github();
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+        let expected = "::notice title=n::50 %25\\r%0A::error::\\u{1b}[2J\\u{9b}%0Anote: a note";
+        assert_eq!(line, expected);
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl Source {
         }
     }
 
+    /// Whether the name is a path; else a flag, or `<something>` made in a program.
+    pub fn is_file(&self) -> bool {
+        !self.name.starts_with("--") && !self.name.starts_with('<')
+    }
+
     /// Reads a configuration file of at most [`FILE_BYTES_MAX`] bytes.
     pub fn read(path: &Path) -> Result<Source, SourceError> {
         use std::io::Read;

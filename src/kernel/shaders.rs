@@ -5,12 +5,16 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
     ("adamw", include_str!("../../shaders/adamw.wgsl")),
     ("advance", include_str!("../../shaders/advance.wgsl")),
     (
-        "attention_backward_key",
-        include_str!("../../shaders/attention_backward_key.wgsl"),
+        "attention_backward_qkv",
+        include_str!("../../shaders/attention_backward_qkv.wgsl"),
     ),
     (
         "attention_backward_query",
         include_str!("../../shaders/attention_backward_query.wgsl"),
+    ),
+    (
+        "attention_backward_scores",
+        include_str!("../../shaders/attention_backward_scores.wgsl"),
     ),
     (
         "attention_forward",
@@ -20,6 +24,7 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         "attention_scores",
         include_str!("../../shaders/attention_scores.wgsl"),
     ),
+    ("bias_add", include_str!("../../shaders/bias_add.wgsl")),
     (
         "clip_coefficient",
         include_str!("../../shaders/clip_coefficient.wgsl"),
@@ -42,6 +47,10 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
     ),
     ("dropout", include_str!("../../shaders/dropout.wgsl")),
     (
+        "dropout_mask",
+        include_str!("../../shaders/dropout_mask.wgsl"),
+    ),
+    (
         "embedding_forward",
         include_str!("../../shaders/embedding_forward.wgsl"),
     ),
@@ -52,8 +61,28 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         include_str!("../../shaders/fold_segments.wgsl"),
     ),
     (
+        "gelu_backward",
+        include_str!("../../shaders/gelu_backward.wgsl"),
+    ),
+    (
+        "gelu_forward",
+        include_str!("../../shaders/gelu_forward.wgsl"),
+    ),
+    (
         "grad_squares",
         include_str!("../../shaders/grad_squares.wgsl"),
+    ),
+    (
+        "layernorm_backward",
+        include_str!("../../shaders/layernorm_backward.wgsl"),
+    ),
+    (
+        "layernorm_forward",
+        include_str!("../../shaders/layernorm_forward.wgsl"),
+    ),
+    (
+        "learning_rate",
+        include_str!("../../shaders/learning_rate.wgsl"),
     ),
     (
         "math/combine",
@@ -88,8 +117,16 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         include_str!("../../shaders/optimizer_advance.wgsl"),
     ),
     (
+        "position_embedding",
+        include_str!("../../shaders/position_embedding.wgsl"),
+    ),
+    (
         "residual_add",
         include_str!("../../shaders/residual_add.wgsl"),
+    ),
+    (
+        "residual_layernorm",
+        include_str!("../../shaders/residual_layernorm.wgsl"),
     ),
     (
         "residual_rmsnorm",

@@ -1,8 +1,9 @@
-//! The end of the last stage: final norm, untied vocab-parallel output layer, loss.
+//! The end of the last stage: final norm, vocab-parallel output layer, loss. The output layer has a
+//! matrix of its own, a copy of the first stage's word embedding, or the embedding itself.
 
 use crate::model::cross_entropy::CrossEntropy;
 use crate::model::linear::Linear;
-use crate::model::norm::RmsNorm;
+use crate::model::norm::{Norm, stats_a_row};
 use crate::model::stage::Stage;
 use crate::numerics::Dtype;
 use crate::world::{Phase, Rank, Tensor};
@@ -11,10 +12,11 @@ use crate::world::{Phase, Rank, Tensor};
 /// last stage goes backward at once after each forward.
 #[derive(Clone, Debug)]
 pub struct Head {
-    norm: RmsNorm,
+    norm: Norm,
     output: Linear,
     cross_entropy: CrossEntropy,
-    rstd: Tensor,
+    /// `[local tokens, 1 or 2]` fp32.
+    stats: Tensor,
     /// `[tokens, hidden]`.
     normed: Tensor,
     /// `[tokens, local vocab]`.
@@ -27,11 +29,18 @@ impl Head {
         let shape = &stage.shape;
         let (tokens, dtype) = (shape.tokens(), shape.params_dtype);
         let logits = tokens * shape.local_vocab();
+        let stats = shape.local_tokens() * stats_a_row(stage);
+        let matrix = if shape.ties_on_one_stage() {
+            "embedding.word_embeddings.weight"
+        } else {
+            "output_layer.weight"
+        };
+        let matrix = stage.store.find(matrix);
         Head {
-            norm: RmsNorm::new(stage, "decoder.final_layernorm".to_string()),
-            output: Linear::new(stage, "output_layer".to_string()),
+            norm: Norm::new(stage, "decoder.final_layernorm".to_string()),
+            output: Linear::with_weight(stage, "output_layer".to_string(), matrix),
             cross_entropy: CrossEntropy::allocate(rank, stage),
-            rstd: rank.alloc("head.rstd", Dtype::F32, shape.local_tokens()),
+            stats: rank.alloc("head.stats", Dtype::F32, stats),
             normed: rank.alloc("head.normed", dtype, tokens * shape.hidden_size),
             logits: rank.alloc("head.logits", dtype, logits),
             grad_logits: rank.alloc("head.grad_logits", dtype, logits),
@@ -48,7 +57,7 @@ impl Head {
         losses: Tensor,
     ) {
         let local = stage.local_for(self.normed);
-        self.norm.forward(rank, stage, x, self.rstd, local);
+        self.norm.forward(rank, stage, x, self.stats, local);
         rank.module(&self.output.module, |rank| {
             stage.gather(rank, local, self.normed)
         });
@@ -87,7 +96,7 @@ impl Head {
         self.norm.backward(
             rank,
             stage,
-            (x, self.rstd),
+            (x, self.stats),
             reduced,
             None,
             grad_x,

@@ -1,16 +1,21 @@
-//! A linear map `y = x W^T` without bias, as this rank holds it: column- or row-parallel is only a
-//! matter of which sizes are local.
+//! A linear map `y = x W^T + b`, as this rank holds it: column- or row-parallel is only a matter of
+//! which sizes are local, and of where the bias is added: at once, or after the ranks have met.
+//!
+//! A bias is added by a kernel of its own, rounded on its own, as Megatron-LM does where
+//! `bias_dropout_fusion` is off; the fused form saves a rounding and has the same sums. The MLP's
+//! GELU is the exception: it adds the bias itself.
 
 use crate::model::parameter::ParameterId;
 use crate::model::stage::Stage;
 use crate::plan::Init;
-use crate::world::{Family, Rank, SlotFold, Tensor};
+use crate::world::{Family, LocalOrder, Rank, SlotFold, Tensor};
 
 /// `weight [outputs, inputs]`, both as held here.
 #[derive(Clone, Debug)]
 pub struct Linear {
     pub module: String,
     pub weight: ParameterId,
+    pub bias: Option<ParameterId>,
     pub inputs: u32,
     pub outputs: u32,
 }
@@ -19,8 +24,14 @@ impl Linear {
     /// The linear named `module`, whose weight the stage holds.
     pub fn new(stage: &Stage, module: String) -> Linear {
         let weight = stage.store.find(&format!("{module}.weight"));
-        let parameter = &stage.store.parameters[weight.0 as usize];
+        Linear::with_weight(stage, module, weight)
+    }
+
+    /// The same with a weight of another name.
+    pub fn with_weight(stage: &Stage, module: String, weight: ParameterId) -> Linear {
+        let parameter = stage.store.parameter(weight);
         Linear {
+            bias: stage.store.look_up(&format!("{module}.bias")),
             module,
             weight,
             inputs: parameter.columns,
@@ -38,6 +49,35 @@ impl Linear {
         rank.module(&self.module, |rank| {
             rank.launch("forward", "matmul_nt", grid, &[x, weight, y], &params);
         });
+    }
+
+    /// Adds the bias, if there is one, to each row of `y [rows, outputs]`.
+    pub fn add_bias(&self, rank: &mut Rank, stage: &Stage, y: Tensor) {
+        let Some(bias) = self.bias else {
+            return;
+        };
+        let operands = [y, stage.store.value(bias)];
+        let params = [y.len, self.outputs, stage.round_code()];
+        rank.module(&self.module, |rank| {
+            rank.launch("bias", "bias_add", [y.len, 1, 1], &operands, &params);
+        });
+    }
+
+    /// The bias's gradient, if there is one: the rows of `grad_y [rows, outputs]` in ascending
+    /// order. The column sums of PyTorch and cuBLASLt use no atomics: the order is not free.
+    pub fn bias_gradient(&self, rank: &mut Rank, stage: &Stage, grad_y: Tensor, microbatch: u32) {
+        let Some(bias) = self.bias else {
+            return;
+        };
+        let fold = SlotFold {
+            family: Family::BiasGrad,
+            addends: grad_y,
+            slots: grad_y.len / self.outputs,
+            out: stage.store.slot(bias, microbatch),
+            init: Init::First,
+            order: LocalOrder::Ordered,
+        };
+        rank.module(&self.module, |rank| rank.fold("bias_grad", fold));
     }
 
     /// `grad_x [tokens, inputs] = grad_y [tokens, outputs] W`, rounded once.

@@ -1,5 +1,6 @@
-//! SwiGLU MLP (Shazeer, arXiv:2002.05202): gate and up fused in `linear_fc1` (column parallel),
-//! `linear_fc2` (row parallel).
+//! The MLP: `linear_fc1` (column parallel), an activation, `linear_fc2` (row parallel). SwiGLU
+//! (Shazeer, arXiv:2002.05202) has gate and up fused in `linear_fc1`; else it is the tanh
+//! approximation of GELU, fused with fc1's bias (Megatron-LM, fused_bias_gelu.py).
 
 use crate::model::linear::Linear;
 use crate::model::stage::Stage;
@@ -7,15 +8,18 @@ use crate::world::{Rank, Tensor};
 
 #[derive(Clone, Debug)]
 pub struct Mlp {
+    pub module: String,
     activation: String,
     fc1: Linear,
-    fc2: Linear,
+    /// Its bias is added by the layer, after the tensor-parallel ranks have met.
+    pub fc2: Linear,
 }
 
 /// What backward needs of one microbatch.
 #[derive(Clone, Copy, Debug)]
 pub struct MlpSaved {
-    /// `[tokens, 2, ffn]`: gate, then up.
+    /// `[tokens, 2, ffn]`: gate, then up, with their biases; `[tokens, ffn]` without its bias
+    /// for GELU.
     fc1: Tensor,
     /// `[tokens, ffn]`.
     activation: Tensor,
@@ -25,23 +29,34 @@ impl MlpSaved {
     pub fn allocate(rank: &mut Rank, stage: &Stage, name: &str) -> MlpSaved {
         let words = stage.shape.tokens() * stage.shape.local_ffn();
         let dtype = stage.shape.params_dtype;
+        let halves = stage.shape.fc1_halves();
         MlpSaved {
-            fc1: rank.alloc(&format!("{name}.fc1"), dtype, 2 * words),
+            fc1: rank.alloc(&format!("{name}.fc1"), dtype, halves * words),
             activation: rank.alloc(&format!("{name}.activation"), dtype, words),
         }
     }
 }
 
+impl MlpSaved {
+    /// Everything that the forward writes, by name.
+    pub fn tensors(&self) -> [(&'static str, Tensor); 2] {
+        [("mlp.fc1", self.fc1), ("mlp.activation", self.activation)]
+    }
+}
+
 impl Mlp {
     pub fn new(stage: &Stage, module: &str) -> Mlp {
+        let activation = if stage.shape.swiglu { "swiglu" } else { "gelu" };
         Mlp {
-            activation: format!("{module}.swiglu"),
+            module: module.to_string(),
+            activation: format!("{module}.{activation}"),
             fc1: Linear::new(stage, format!("{module}.linear_fc1")),
             fc2: Linear::new(stage, format!("{module}.linear_fc2")),
         }
     }
 
-    /// Writes this rank's partial output `[tokens, hidden]` for `x [tokens, hidden]`.
+    /// Writes this rank's partial output `[tokens, hidden]` for `x [tokens, hidden]`, without
+    /// fc2's bias.
     pub fn forward(
         &self,
         rank: &mut Rank,
@@ -51,11 +66,10 @@ impl Mlp {
         partial: Tensor,
     ) {
         self.fc1.forward(rank, stage, x, saved.fc1);
-        rank.module(&self.activation, |rank| {
-            let operands = [saved.fc1, saved.activation];
-            let (grid, params) = swiglu_launch(stage);
-            rank.launch("forward", "swiglu_forward", grid, &operands, &params);
-        });
+        if stage.shape.swiglu {
+            self.fc1.add_bias(rank, stage, saved.fc1);
+        }
+        self.activate(rank, stage, "forward", &[saved.fc1, saved.activation]);
         self.fc2.forward(rank, stage, saved.activation, partial);
     }
 
@@ -80,19 +94,31 @@ impl Mlp {
             .input_gradient(rank, stage, grad_y, grad_activation);
         self.fc2
             .weight_gradient(rank, stage, grad_y, saved.activation, microbatch);
-        rank.module(&self.activation, |rank| {
-            let operands = [saved.fc1, grad_activation, grad_fc1];
-            let (grid, params) = swiglu_launch(stage);
-            rank.launch("backward", "swiglu_backward", grid, &operands, &params);
-        });
+        let operands = [saved.fc1, grad_activation, grad_fc1];
+        self.activate(rank, stage, "backward", &operands);
+        self.fc1.bias_gradient(rank, stage, grad_fc1, microbatch);
         self.fc1.input_gradient(rank, stage, grad_fc1, grad_x);
         self.fc1
             .weight_gradient(rank, stage, grad_fc1, x, microbatch);
     }
-}
 
-fn swiglu_launch(stage: &Stage) -> ([u32; 3], [u32; 3]) {
-    let ffn = stage.shape.local_ffn();
-    let count = stage.shape.tokens() * ffn;
-    ([count, 1, 1], [count, ffn, stage.round_code()])
+    /// The activation's `forward` or `backward` kernel: fc1's output comes first in both.
+    fn activate(&self, rank: &mut Rank, stage: &Stage, op: &str, operands: &[Tensor]) {
+        let ffn = stage.shape.local_ffn();
+        let (count, round) = (stage.shape.tokens() * ffn, stage.round_code());
+        rank.module(&self.activation, |rank| {
+            if stage.shape.swiglu {
+                let kernel = format!("swiglu_{op}");
+                rank.launch(op, &kernel, [count, 1, 1], operands, &[count, ffn, round]);
+            } else {
+                let bias = self.fc1.bias.map(|bias| stage.store.value(bias));
+                // Without a bias the kernel does not read the operand.
+                let mut operands = operands.to_vec();
+                operands.insert(1, bias.unwrap_or(operands[0]));
+                let params = [count, ffn, u32::from(bias.is_some()), round];
+                let kernel = format!("gelu_{op}");
+                rank.launch(op, &kernel, [count, 1, 1], &operands, &params);
+            }
+        });
+    }
 }

@@ -1,38 +1,54 @@
-//! RMSNorm (Zhang and Sennrich, arXiv:1910.07467), on the tokens that this rank holds.
+//! RMSNorm (Zhang and Sennrich, arXiv:1910.07467) and LayerNorm (Ba, Kiros and Hinton,
+//! arXiv:1607.06450), on the tokens that this rank holds.
 
 use crate::model::parameter::ParameterId;
 use crate::model::stage::Stage;
-use crate::world::{Rank, Tensor};
+use crate::plan::Init;
+use crate::world::{Family, Rank, SlotFold, Tensor};
 
 #[derive(Clone, Debug)]
-pub struct RmsNorm {
+pub struct Norm {
     pub module: String,
     pub weight: ParameterId,
+    /// LayerNorm's bias; RMSNorm has none.
+    bias: Option<ParameterId>,
 }
 
-impl RmsNorm {
-    pub fn new(stage: &Stage, module: String) -> RmsNorm {
+/// Words of one row that backward needs besides the row itself: `1 / rms`, or mean and
+/// `1 / deviation`.
+pub fn stats_a_row(stage: &Stage) -> u32 {
+    match stage.shape.normalization {
+        crate::recipe::Normalization::RMSNorm => 1,
+        crate::recipe::Normalization::LayerNorm => 2,
+    }
+}
+
+impl Norm {
+    pub fn new(stage: &Stage, module: String) -> Norm {
         let weight = stage.store.find(&format!("{module}.weight"));
-        RmsNorm { module, weight }
+        let bias = stage.store.look_up(&format!("{module}.bias"));
+        assert_eq!(bias.is_some(), stats_a_row(stage) == 2);
+        Norm {
+            module,
+            weight,
+            bias,
+        }
     }
 
-    /// `out = rms(x)`, `[local tokens, hidden]`; `rstd [local tokens]` is kept for backward.
-    pub fn forward(&self, rank: &mut Rank, stage: &Stage, x: Tensor, rstd: Tensor, out: Tensor) {
-        let rows = stage.shape.local_tokens();
-        let operands = [x, stage.store.value(self.weight), rstd, out];
-        rank.module(&self.module, |rank| {
-            let params = forward_params(stage);
-            rank.launch(
-                "forward",
-                "rmsnorm_forward",
-                [rows, 1, 1],
-                &operands,
-                &params,
-            );
-        });
+    /// `out = norm(x)`, `[local tokens, hidden]`; `stats [local tokens, 1 or 2]` fp32 is kept for
+    /// backward.
+    pub fn forward(&self, rank: &mut Rank, stage: &Stage, x: Tensor, stats: Tensor, out: Tensor) {
+        let mut operands = vec![x, stage.store.value(self.weight)];
+        operands.extend(self.bias.map(|bias| stage.store.value(bias)));
+        operands.extend([stats, out]);
+        let kernel = match self.bias {
+            None => "rmsnorm_forward",
+            Some(_) => "layernorm_forward",
+        };
+        self.launch_forward(rank, stage, "forward", kernel, &operands);
     }
 
-    /// `sum = x + y`, `out = rms(sum)`.
+    /// `sum = x + y`, `out = norm(sum)`.
     #[allow(clippy::too_many_arguments, reason = "the kernel's own operands")]
     pub fn add_forward(
         &self,
@@ -41,25 +57,37 @@ impl RmsNorm {
         x: Tensor,
         y: Tensor,
         sum: Tensor,
-        rstd: Tensor,
+        stats: Tensor,
         out: Tensor,
     ) {
-        let rows = stage.shape.local_tokens();
-        let operands = [x, y, stage.store.value(self.weight), sum, rstd, out];
+        let mut operands = vec![x, y, stage.store.value(self.weight)];
+        operands.extend(self.bias.map(|bias| stage.store.value(bias)));
+        operands.extend([sum, stats, out]);
+        let kernel = match self.bias {
+            None => "residual_rmsnorm",
+            Some(_) => "residual_layernorm",
+        };
+        self.launch_forward(rank, stage, "add_forward", kernel, &operands);
+    }
+
+    fn launch_forward(
+        &self,
+        rank: &mut Rank,
+        stage: &Stage,
+        op: &str,
+        kernel: &str,
+        operands: &[Tensor],
+    ) {
+        let shape = &stage.shape;
+        let (rows, eps) = (shape.local_tokens(), shape.norm_epsilon.to_bits());
+        let params = [rows, shape.hidden_size, eps, stage.round_code()];
         rank.module(&self.module, |rank| {
-            let params = forward_params(stage);
-            rank.launch(
-                "add_forward",
-                "residual_rmsnorm",
-                [rows, 1, 1],
-                &operands,
-                &params,
-            );
+            rank.launch(op, kernel, [rows, 1, 1], operands, &params);
         });
     }
 
     /// `grad_x` from `grad_out`, plus `residual` where the norm's input also went round it; the
-    /// gain's gradient goes to the microbatch's slot.
+    /// gradients of gain and bias go to the microbatch's slots.
     #[allow(
         clippy::too_many_arguments,
         reason = "a backward has its forward's tensors and more"
@@ -74,41 +102,32 @@ impl RmsNorm {
         grad_x: Tensor,
         microbatch: u32,
     ) {
-        let (x, rstd) = saved;
+        let (x, stats) = saved;
         let rows = stage.shape.local_tokens();
         let weight = stage.store.value(self.weight);
+        let contributions = stage.scratch.contributions;
         let added = residual.unwrap_or(grad_out);
-        let operands = [
-            x,
-            rstd,
-            weight,
-            grad_out,
-            added,
-            grad_x,
-            stage.scratch.contributions,
-        ];
+        let operands = [x, stats, weight, grad_out, added, grad_x, contributions];
         let add = u32::from(residual.is_some());
         let params = [rows, stage.shape.hidden_size, add, stage.round_code()];
+        let kernel = match self.bias {
+            None => "rmsnorm_backward",
+            Some(_) => "layernorm_backward",
+        };
         rank.module(&self.module, |rank| {
-            rank.launch(
-                "backward",
-                "rmsnorm_backward",
-                [rows, 1, 1],
-                &operands,
-                &params,
-            );
-            stage.fold_gain(rank, self.weight, microbatch);
+            rank.launch("backward", kernel, [rows, 1, 1], &operands, &params);
+            let sum = |addends, id| SlotFold {
+                family: Family::NormWeightGrad,
+                addends,
+                slots: rows,
+                out: stage.store.slot(id, microbatch),
+                init: Init::First,
+                order: stage.shape.orders.norm_weight_grad,
+            };
+            rank.fold("weight_grad", sum(contributions, self.weight));
+            if let Some(bias) = self.bias {
+                rank.fold("bias_grad", sum(grad_out, bias));
+            }
         });
     }
-}
-
-fn forward_params(stage: &Stage) -> [u32; 4] {
-    let shape = &stage.shape;
-    let eps = shape.norm_epsilon.to_bits();
-    [
-        shape.local_tokens(),
-        shape.hidden_size,
-        eps,
-        stage.round_code(),
-    ]
 }

@@ -2,6 +2,7 @@
 //! each lies in the flat buffers.
 
 use crate::model::shape::ModelShape;
+use crate::recipe::{Normalization, PositionEmbedding};
 use crate::world::Tensor;
 
 /// How a parameter of the whole model is split over tensor-parallel ranks.
@@ -16,7 +17,24 @@ pub enum Partition {
     Columns,
 }
 
-/// One parameter, as this rank holds it: `[rows, columns]`, C order. A gain has one row.
+/// What a parameter is for, where that decides how it starts and who counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A matrix or a table of embeddings: drawn.
+    Weight,
+    /// A norm's gain: starts at 1.
+    Gain,
+    /// Starts at 0.
+    Bias,
+    /// The word embedding of a first pipeline stage, which the last stage's output layer shares.
+    SharedEmbedding,
+    /// The last stage's copy of it: Megatron-LM's `param.shared`. Starts as the embedding does and
+    /// is not counted again in the gradient norm.
+    SharedCopy,
+}
+
+/// One parameter, as this rank holds it: `[rows, columns]`, C order. A gain has one row, and so has
+/// a bias that is not split; one split over tensor-parallel ranks has one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     /// Megatron-LM's name, with the layer's number in the whole model.
@@ -26,7 +44,15 @@ pub struct Parameter {
     pub partition: Partition,
     /// Weight decay applies: tensors of two dimensions.
     pub decays: bool,
+    pub role: Role,
+    /// Under sequence parallelism its gradient has seen this rank's tokens only, and is summed
+    /// over tensor-parallel ranks: Megatron-LM's attribute of this name on norms and on the biases
+    /// of row-parallel linears.
+    pub sequence_parallel: bool,
 }
+
+/// The name of the word embedding, also where its copy stands.
+const WORD_EMBEDDING: &str = "embedding.word_embeddings.weight";
 
 impl Parameter {
     pub fn len(&self) -> u32 {
@@ -35,6 +61,21 @@ impl Parameter {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The name of the whole model's tensor that this is a part of: a shared copy stands for the
+    /// embedding.
+    pub fn whole_name(&self) -> &str {
+        match self.role {
+            Role::SharedCopy => WORD_EMBEDDING,
+            _ => &self.name,
+        }
+    }
+
+    /// Whether the first and the last pipeline stage each hold one (Megatron-LM's
+    /// `param.shared_embedding`).
+    pub fn is_shared_embedding(&self) -> bool {
+        matches!(self.role, Role::SharedEmbedding | Role::SharedCopy)
     }
 
     /// Where element `local` of rank `tp_rank` of `tp` stands in the whole model's tensor.
@@ -73,16 +114,34 @@ impl Parameter {
             columns,
             partition,
             decays: true,
+            role: Role::Weight,
+            sequence_parallel: false,
         }
     }
 
-    fn gain(name: String, columns: u32) -> Parameter {
+    /// A norm's gain or bias, or a row-parallel linear's bias.
+    fn whole_vector(name: String, columns: u32, role: Role) -> Parameter {
         Parameter {
             name,
             rows: 1,
             columns,
             partition: Partition::Replicated,
             decays: false,
+            role,
+            sequence_parallel: true,
+        }
+    }
+
+    /// The bias of a column-parallel linear, cut as its weight's rows.
+    fn split_bias(name: String, rows: u32, groups: u32) -> Parameter {
+        Parameter {
+            name,
+            rows,
+            columns: 1,
+            partition: Partition::Rows { groups },
+            decays: false,
+            role: Role::Bias,
+            sequence_parallel: false,
         }
     }
 }
@@ -94,58 +153,91 @@ pub struct ParameterId(pub u32);
 /// The parameters of pipeline stage `stage`, in the order the modules are built.
 pub fn stage_parameters(shape: &ModelShape, stage: u32) -> Vec<Parameter> {
     let hidden = shape.hidden_size;
-    let rows = |groups| Partition::Rows { groups };
     let mut list = Vec::new();
     if stage == 0 {
-        let name = "embedding.word_embeddings.weight".to_string();
-        list.push(Parameter::matrix(
-            name,
-            shape.local_vocab(),
-            hidden,
-            rows(1),
-        ));
+        list.push(word_embedding(shape, WORD_EMBEDDING, Role::SharedEmbedding));
+        if shape.position_embedding_type == PositionEmbedding::LearnedAbsolute {
+            let name = "embedding.position_embeddings.weight".to_string();
+            let rows = shape.max_position_embeddings;
+            list.push(Parameter::matrix(name, rows, hidden, Partition::Replicated));
+        }
     }
     let first = stage * shape.layers_per_stage();
     for layer in first..first + shape.layers_per_stage() {
-        let named = |rest: &str| format!("decoder.layers.{layer}.{rest}.weight");
-        let (width, ffn) = (shape.local_width(), shape.local_ffn());
-        list.push(Parameter::gain(named("input_layernorm"), hidden));
-        list.push(Parameter::matrix(
-            named("self_attention.linear_qkv"),
-            3 * width,
-            hidden,
-            rows(1),
-        ));
-        let proj = named("self_attention.linear_proj");
-        list.push(Parameter::matrix(proj, hidden, width, Partition::Columns));
-        list.push(Parameter::gain(named("pre_mlp_layernorm"), hidden));
-        list.push(Parameter::matrix(
-            named("mlp.linear_fc1"),
-            2 * ffn,
-            hidden,
-            rows(2),
-        ));
-        list.push(Parameter::matrix(
-            named("mlp.linear_fc2"),
-            hidden,
-            ffn,
-            Partition::Columns,
-        ));
+        layer_parameters(shape, layer, &mut list);
     }
     if stage + 1 == shape.pipeline_model_parallel_size {
-        list.push(Parameter::gain(
-            "decoder.final_layernorm.weight".to_string(),
-            hidden,
-        ));
-        let head = "output_layer.weight".to_string();
-        list.push(Parameter::matrix(
-            head,
-            shape.local_vocab(),
-            hidden,
-            rows(1),
-        ));
+        norm_parameters(shape, "decoder.final_layernorm", &mut list);
+        // With one stage a shared matrix is the embedding itself.
+        if shape.untie_embeddings_and_output_weights || shape.copies_embedding() {
+            list.push(word_embedding(
+                shape,
+                "output_layer.weight",
+                Role::SharedCopy,
+            ));
+        }
     }
     list
+}
+
+/// A `[local vocab, hidden]` matrix, with the role `shared` where both ends have one.
+fn word_embedding(shape: &ModelShape, name: &str, shared: Role) -> Parameter {
+    let (rows, columns) = (shape.local_vocab(), shape.hidden_size);
+    let partition = Partition::Rows { groups: 1 };
+    let mut parameter = Parameter::matrix(name.to_string(), rows, columns, partition);
+    if shape.copies_embedding() {
+        parameter.role = shared;
+    }
+    parameter
+}
+
+fn norm_parameters(shape: &ModelShape, module: &str, list: &mut Vec<Parameter>) {
+    let hidden = shape.hidden_size;
+    let weight = format!("{module}.weight");
+    list.push(Parameter::whole_vector(weight, hidden, Role::Gain));
+    if shape.normalization == Normalization::LayerNorm {
+        let bias = format!("{module}.bias");
+        list.push(Parameter::whole_vector(bias, hidden, Role::Bias));
+    }
+}
+
+fn layer_parameters(shape: &ModelShape, layer: u32, list: &mut Vec<Parameter>) {
+    let (hidden, ffn) = (shape.hidden_size, shape.local_ffn());
+    let named = |rest: &str| format!("decoder.layers.{layer}.{rest}");
+    // Column-parallel, in `groups` blocks of rows; then row-parallel.
+    let column = |module: &str, rows, groups, list: &mut Vec<Parameter>| {
+        let weight = named(&format!("{module}.weight"));
+        list.push(Parameter::matrix(
+            weight,
+            rows,
+            hidden,
+            Partition::Rows { groups },
+        ));
+        if shape.add_bias_linear {
+            let bias = named(&format!("{module}.bias"));
+            list.push(Parameter::split_bias(bias, rows, groups));
+        }
+    };
+    let row = |module: &str, columns, list: &mut Vec<Parameter>| {
+        let weight = named(&format!("{module}.weight"));
+        list.push(Parameter::matrix(
+            weight,
+            hidden,
+            columns,
+            Partition::Columns,
+        ));
+        if shape.add_bias_linear {
+            let bias = named(&format!("{module}.bias"));
+            list.push(Parameter::whole_vector(bias, hidden, Role::Bias));
+        }
+    };
+    let halves = shape.fc1_halves();
+    norm_parameters(shape, &named("input_layernorm"), list);
+    column("self_attention.linear_qkv", shape.local_qkv(), 1, list);
+    row("self_attention.linear_proj", shape.local_width(), list);
+    norm_parameters(shape, &named("pre_mlp_layernorm"), list);
+    column("mlp.linear_fc1", halves * ffn, halves, list);
+    row("mlp.linear_fc2", ffn, list);
 }
 
 /// Parameters and the flat buffers that hold their values and their gradients.
@@ -174,13 +266,21 @@ impl ParameterStore {
         self.slots.slice(start, self.parameters[place].len())
     }
 
+    /// The parameter with this name, if the stage has it.
+    pub fn look_up(&self, name: &str) -> Option<ParameterId> {
+        let mut names = self.parameters.iter();
+        let place = names.position(|parameter| parameter.name == name)?;
+        Some(ParameterId(place as u32))
+    }
+
     /// The parameter with this name. Names come from `stage_parameters`, so it is there.
     pub fn find(&self, name: &str) -> ParameterId {
-        let place = self
-            .parameters
-            .iter()
-            .position(|parameter| parameter.name == name);
-        ParameterId(place.expect("a stage's modules only name the stage's parameters") as u32)
+        self.look_up(name)
+            .expect("a stage's modules only name the stage's parameters")
+    }
+
+    pub fn parameter(&self, id: ParameterId) -> &Parameter {
+        &self.parameters[id.0 as usize]
     }
 }
 

@@ -1,6 +1,7 @@
 //! The sizes of the model, whole and on one rank. Field names are Megatron-LM's arguments.
 
 use crate::numerics::Dtype;
+use crate::recipe::{Normalization, PositionEmbedding};
 use crate::world::LocalOrder;
 
 /// The whole model and how it is split. Every size is checked once, by `ModelShape::check`.
@@ -10,13 +11,29 @@ pub struct ModelShape {
     pub hidden_size: u32,
     pub ffn_hidden_size: u32,
     pub num_attention_heads: u32,
+    /// Heads of keys and values; each serves as many heads of queries.
+    pub num_query_groups: u32,
+    /// Width of one head.
+    pub kv_channels: u32,
     pub padded_vocab_size: u32,
     pub seq_length: u32,
+    /// Rows of the learned position table.
+    pub max_position_embeddings: u32,
     pub micro_batch_size: u32,
+    pub normalization: Normalization,
     pub norm_epsilon: f32,
+    /// A gated MLP; else the tanh approximation of GELU.
+    pub swiglu: bool,
+    /// Biases of all linears but the output layer: the opposite of `disable_bias_linear`.
+    pub add_bias_linear: bool,
+    pub position_embedding_type: PositionEmbedding,
     pub rotary_base: f32,
+    /// Probability of dropping a probability of the attention; 0 is none.
+    pub attention_dropout: f32,
     /// Probability of dropping an element of the residual stream's additions; 0 is none.
     pub hidden_dropout: f32,
+    /// The output layer has a matrix of its own; else it uses the word embedding.
+    pub untie_embeddings_and_output_weights: bool,
     /// Type of parameters and activations as the model computes with them.
     pub params_dtype: Dtype,
     pub tensor_model_parallel_size: u32,
@@ -34,6 +51,7 @@ pub struct Orders {
     pub norm_weight_grad: LocalOrder,
     pub wgrad_split_k: LocalOrder,
     pub microbatch_accumulation: LocalOrder,
+    pub attention_backward: LocalOrder,
 }
 
 impl Orders {
@@ -43,6 +61,7 @@ impl Orders {
         norm_weight_grad: LocalOrder::Ordered,
         wgrad_split_k: LocalOrder::Ordered,
         microbatch_accumulation: LocalOrder::Ordered,
+        attention_backward: LocalOrder::Ordered,
     };
 }
 
@@ -67,10 +86,10 @@ pub enum ShapeError {
     },
     #[error("wgrad_splits is {splits}, but a microbatch has only {tokens} tokens")]
     TooManySplits { splits: u32, tokens: u32 },
-    #[error(
-        "hidden_size / num_attention_heads is {0}, more than the attention kernels' {HEAD_DIM_MAX}"
-    )]
+    #[error("an attention head is {0} wide, more than the attention kernels' {HEAD_DIM_MAX}")]
     HeadTooWide(u32),
+    #[error("seq_length is {seq_length}, but max_position_embeddings only {positions}")]
+    TooFewPositions { seq_length: u32, positions: u32 },
     #[error("{name} is {value}, but must be {rule}")]
     Number {
         name: &'static str,
@@ -81,6 +100,10 @@ pub enum ShapeError {
 
 /// Greatest width of an attention head.
 pub const HEAD_DIM_MAX: u32 = 128;
+
+/// Blocks of keys that the gradient of a query is a sum over, at most. FlashAttention's blocks have
+/// 64 to 128 keys; here a short sequence is cut too, so that the order of the sum can show.
+pub(super) const QUERY_GRAD_BLOCKS: u32 = 8;
 
 /// Words that one buffer of one rank may have.
 const BUFFER_LIMIT: u64 = 1 << 28;
@@ -94,8 +117,14 @@ impl ModelShape {
             let (splits, tokens) = (self.wgrad_splits, self.tokens());
             return Err(ShapeError::TooManySplits { splits, tokens });
         }
-        if self.head_dim() > HEAD_DIM_MAX {
-            return Err(ShapeError::HeadTooWide(self.head_dim()));
+        if self.kv_channels > HEAD_DIM_MAX {
+            return Err(ShapeError::HeadTooWide(self.kv_channels));
+        }
+        if self.max_position_embeddings < self.seq_length {
+            return Err(ShapeError::TooFewPositions {
+                seq_length: self.seq_length,
+                positions: self.max_position_embeddings,
+            });
         }
         self.check_numbers()
     }
@@ -106,6 +135,8 @@ impl ModelShape {
             ("hidden_size", self.hidden_size),
             ("ffn_hidden_size", self.ffn_hidden_size),
             ("num_attention_heads", self.num_attention_heads),
+            ("num_query_groups", self.num_query_groups),
+            ("kv_channels", self.kv_channels),
             ("padded_vocab_size", self.padded_vocab_size),
             ("seq_length", self.seq_length),
             ("micro_batch_size", self.micro_batch_size),
@@ -126,7 +157,7 @@ impl ModelShape {
     }
 
     fn check_numbers(&self) -> Result<(), ShapeError> {
-        let dropout = self.hidden_dropout;
+        let (dropout, attention) = (self.hidden_dropout, self.attention_dropout);
         let base = self.rotary_base;
         let epsilon = self.norm_epsilon;
         let rules = [
@@ -135,6 +166,12 @@ impl ModelShape {
                 dropout,
                 "at least 0 and below 1",
                 (0.0..1.0).contains(&dropout),
+            ),
+            (
+                "attention_dropout",
+                attention,
+                "at least 0 and below 1",
+                (0.0..1.0).contains(&attention),
             ),
             (
                 "rotary_base",
@@ -167,33 +204,38 @@ impl ModelShape {
                 .fold(1u64, |words, size| words.saturating_mul(u64::from(*size)))
         };
         let (seq, batch) = (self.seq_length, self.micro_batch_size);
+        let (hidden, ffn, vocab) = (
+            self.hidden_size,
+            self.ffn_hidden_size,
+            self.padded_vocab_size,
+        );
+        let (heads, width) = (self.num_attention_heads, self.kv_channels);
+        // Queries, keys and values: there are at most as many groups as heads.
+        let qkv = [3, heads, width];
+        let splits = self.wgrad_splits;
+        let wgrad = |sizes: &[u32]| product(sizes).saturating_mul(u64::from(splits));
+        let tokens = |sizes: &[u32]| product(sizes).saturating_mul(product(&[seq, batch]));
         let buffers = [
-            (
-                "wgrad parts of fc1",
-                product(&[self.wgrad_splits, 2, self.ffn_hidden_size, self.hidden_size]),
-            ),
+            ("wgrad parts of fc1", wgrad(&[2, ffn, hidden])),
             (
                 "wgrad parts of qkv",
-                product(&[self.wgrad_splits, 3, self.hidden_size, self.hidden_size]),
+                wgrad(&[hidden]).saturating_mul(product(&qkv)),
             ),
+            ("wgrad parts of the head", wgrad(&[vocab, hidden])),
+            ("the logits", tokens(&[vocab])),
+            ("fc1's output", tokens(&[2, ffn])),
+            ("the residual stream", tokens(&[hidden])),
+            ("the attention's qkv", tokens(&qkv)),
             (
-                "wgrad parts of the head",
-                product(&[self.wgrad_splits, self.padded_vocab_size, self.hidden_size]),
-            ),
-            ("the logits", product(&[seq, batch, self.padded_vocab_size])),
-            (
-                "fc1's output",
-                product(&[seq, batch, 2, self.ffn_hidden_size]),
-            ),
-            (
-                "the attention's qkv",
-                product(&[seq, batch, 3, self.hidden_size]),
+                "the attention's query gradients",
+                tokens(&[QUERY_GRAD_BLOCKS, heads, width]),
             ),
             ("the rotary tables", product(&[seq, 1 << 8])),
             (
-                "the attention's probabilities",
-                product(&[seq, seq, batch, self.num_attention_heads]),
+                "the position table",
+                product(&[self.max_position_embeddings, hidden]),
             ),
+            ("the attention's probabilities", tokens(&[seq, heads])),
         ];
         match buffers.into_iter().find(|(_, words)| *words > BUFFER_LIMIT) {
             Some((name, words)) => Err(ShapeError::TooLarge {
@@ -210,21 +252,30 @@ impl ModelShape {
             "tensor_model_parallel_size",
             self.tensor_model_parallel_size,
         );
-        let heads = ("num_attention_heads", self.num_attention_heads);
-        let two_each = (
-            "2 * num_attention_heads",
-            self.num_attention_heads.saturating_mul(2),
-        );
+        let groups = ("num_query_groups", self.num_query_groups);
         // Kernels take four columns at a time.
         let fours = ("4 * tensor_model_parallel_size", tp.1.saturating_mul(4));
         let pp = (
             "pipeline_model_parallel_size",
             self.pipeline_model_parallel_size,
         );
+        let (heads, width) = (self.num_attention_heads, self.kv_channels);
+        let keys = heads.saturating_add(self.num_query_groups.saturating_mul(2));
         let mut rules = vec![
-            ("num_attention_heads", self.num_attention_heads, tp),
-            ("hidden_size", self.hidden_size, heads),
-            ("hidden_size", self.hidden_size, two_each),
+            ("num_attention_heads", heads, tp),
+            ("num_attention_heads", heads, groups),
+            ("num_query_groups", self.num_query_groups, tp),
+            ("kv_channels", width, ("the width of a pair", 2)),
+            (
+                "num_attention_heads * kv_channels",
+                heads.saturating_mul(width),
+                fours,
+            ),
+            (
+                "(num_attention_heads + 2 * num_query_groups) * kv_channels",
+                keys.saturating_mul(width),
+                fours,
+            ),
             ("hidden_size", self.hidden_size, fours),
             ("ffn_hidden_size", self.ffn_hidden_size, fours),
             ("padded_vocab_size", self.padded_vocab_size, fours),
@@ -246,6 +297,24 @@ impl ModelShape {
         Ok(())
     }
 
+    /// At least the words of the whole model's parameters, whatever its options.
+    pub fn parameter_words_max(&self) -> u64 {
+        let of = |size: u32| u64::from(size);
+        let hidden = of(self.hidden_size);
+        let heads = of(self.num_attention_heads) + 2 * of(self.num_query_groups);
+        let width = of(self.kv_channels);
+        let qkv = (hidden + 1).saturating_mul(heads.saturating_mul(width));
+        let projection = hidden.saturating_mul(of(self.num_attention_heads) * width + 1);
+        let fc1 = 2 * of(self.ffn_hidden_size) * (hidden + 1);
+        let fc2 = hidden * (of(self.ffn_hidden_size) + 1);
+        let layer = [qkv, projection, fc1, fc2, 4 * hidden];
+        let rows = 2 * of(self.padded_vocab_size) + of(self.max_position_embeddings) + 2;
+        let layer = layer.into_iter().fold(0, u64::saturating_add);
+        layer
+            .saturating_mul(of(self.num_layers))
+            .saturating_add(hidden.saturating_mul(rows))
+    }
+
     /// Tokens of one microbatch.
     pub fn tokens(&self) -> u32 {
         self.seq_length * self.micro_batch_size
@@ -265,17 +334,57 @@ impl ModelShape {
         }
     }
 
-    pub fn head_dim(&self) -> u32 {
-        self.hidden_size / self.num_attention_heads
+    /// Heads of queries that share a key and a value.
+    pub fn heads_a_group(&self) -> u32 {
+        self.num_attention_heads / self.num_query_groups
     }
 
     pub fn local_heads(&self) -> u32 {
         self.num_attention_heads / self.tensor_model_parallel_size
     }
 
+    pub fn local_groups(&self) -> u32 {
+        self.num_query_groups / self.tensor_model_parallel_size
+    }
+
     /// Width of this rank's heads joined.
     pub fn local_width(&self) -> u32 {
-        self.local_heads() * self.head_dim()
+        self.local_heads() * self.kv_channels
+    }
+
+    /// Width of this rank's fused queries, keys and values:
+    /// `[groups, heads a group + 2, kv_channels]`.
+    pub fn local_qkv(&self) -> u32 {
+        (self.local_heads() + 2 * self.local_groups()) * self.kv_channels
+    }
+
+    /// Keys of one block of the attention's backward.
+    pub fn keys_a_block(&self) -> u32 {
+        self.seq_length.div_ceil(QUERY_GRAD_BLOCKS)
+    }
+
+    /// Blocks of keys whose contributions make up the gradient of a query.
+    pub fn key_blocks(&self) -> u32 {
+        self.seq_length.div_ceil(self.keys_a_block())
+    }
+
+    pub fn rotates(&self) -> bool {
+        self.position_embedding_type == PositionEmbedding::Rope
+    }
+
+    /// Blocks of `local_ffn` rows that fc1 has: gate and up, or one.
+    pub fn fc1_halves(&self) -> u32 {
+        if self.swiglu { 2 } else { 1 }
+    }
+
+    /// Whether the output layer uses the word embedding and both stand on one stage.
+    pub fn ties_on_one_stage(&self) -> bool {
+        !self.untie_embeddings_and_output_weights && self.pipeline_model_parallel_size == 1
+    }
+
+    /// Whether the last pipeline stage holds a copy of the first one's word embedding.
+    pub fn copies_embedding(&self) -> bool {
+        !self.untie_embeddings_and_output_weights && self.pipeline_model_parallel_size > 1
     }
 
     pub fn local_ffn(&self) -> u32 {

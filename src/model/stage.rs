@@ -1,9 +1,10 @@
 //! What every layer of one pipeline stage works with.
 
-use crate::model::parameter::{ParameterId, ParameterStore};
+use crate::model::parameter::ParameterStore;
+use crate::model::recompute::Recompute;
 use crate::model::shape::ModelShape;
 use crate::numerics::Dtype;
-use crate::world::{Family, GroupId, LocalOrder, Rank, SlotFold, Tensor};
+use crate::world::{GroupId, LocalOrder, Rank, Tensor};
 
 /// One rank's stage: shapes, group, parameters, and scratch that no microbatch keeps.
 #[derive(Clone, Debug)]
@@ -16,6 +17,9 @@ pub struct Stage {
     pub rope_cosines: Tensor,
     pub rope_sines: Tensor,
     pub scratch: Scratch,
+    pub recompute: Recompute,
+    /// `[2, 4]`: RNG words that recomputed masks are made from, where anything is recomputed.
+    pub rng_again: Option<Tensor>,
 }
 
 /// Buffers that live within one layer's forward or backward.
@@ -23,7 +27,8 @@ pub struct Stage {
 pub struct Scratch {
     /// `[local tokens, hidden]`: a norm's output before it is gathered.
     pub normed: Tensor,
-    /// `[tokens, hidden]`: a row-parallel output before it is reduce-scattered.
+    /// `[tokens, hidden]`: a row-parallel output before it is reduce-scattered; word embeddings
+    /// before positions are added.
     pub partial: Tensor,
     /// `[local tokens, hidden]`: the same, reduced.
     pub reduced: Tensor,
@@ -37,13 +42,21 @@ pub struct Scratch {
     pub contributions: Tensor,
     /// `[splits, greatest weight]` fp32: split-K parts.
     pub parts: Tensor,
-    /// `[tokens, ffn]`, `[tokens, 2 ffn]`, `[tokens, heads]`, `[tokens, 3 heads]`.
+    /// `[tokens, ffn]`, `[tokens, fc1's rows]`, `[tokens, heads]`, `[tokens, qkv's rows]`.
     pub grad_activation: Tensor,
     pub grad_fc1: Tensor,
     pub grad_context: Tensor,
     pub grad_qkv: Tensor,
     /// `[batch, heads, seq, seq]` fp32: scores in forward, their gradient in backward.
     pub scores: Tensor,
+    /// The same shape, fp32: multipliers of the attention's dropout, where it drops.
+    pub attention_mask: Option<Tensor>,
+    /// `[key blocks, tokens, heads]` fp32, and their sum: the gradients of the rotated queries.
+    pub query_parts: Tensor,
+    pub grad_query: Tensor,
+    /// `[local vocab, hidden]` fp32: the embedding's part of the gradient of a matrix that the
+    /// output layer shares on this stage.
+    pub grad_embedding: Option<Tensor>,
 }
 
 impl Scratch {
@@ -66,9 +79,13 @@ impl Scratch {
         let masked = new("masked", local * hidden);
         let grad_middle = new("grad_middle", local * hidden);
         let grad_activation = new("grad_activation", tokens * shape.local_ffn());
-        let grad_fc1 = new("grad_fc1", 2 * tokens * shape.local_ffn());
-        let grad_context = new("grad_context", tokens * shape.local_width());
-        let grad_qkv = new("grad_qkv", 3 * tokens * shape.local_width());
+        let fc1 = shape.fc1_halves() * shape.local_ffn();
+        let grad_fc1 = new("grad_fc1", tokens * fc1);
+        let width = tokens * shape.local_width();
+        let grad_context = new("grad_context", width);
+        let grad_qkv = new("grad_qkv", tokens * shape.local_qkv());
+        let mut new = |name: &str, len| rank.alloc(name, Dtype::F32, len);
+        let embedding = shape.local_vocab() * hidden;
         Scratch {
             normed,
             partial,
@@ -76,13 +93,19 @@ impl Scratch {
             gathered,
             masked,
             grad_middle,
-            contributions: rank.alloc("contributions", Dtype::F32, local * hidden),
-            parts: rank.alloc("wgrad_parts", Dtype::F32, parts),
+            contributions: new("contributions", local * hidden),
+            parts: new("wgrad_parts", parts),
             grad_activation,
             grad_fc1,
             grad_context,
             grad_qkv,
-            scores: rank.alloc("scores", Dtype::F32, scores),
+            scores: new("scores", scores),
+            attention_mask: (shape.attention_dropout > 0.0).then(|| new("attention_mask", scores)),
+            query_parts: new("query_parts", shape.key_blocks() * width),
+            grad_query: new("grad_query", width),
+            grad_embedding: shape
+                .ties_on_one_stage()
+                .then(|| new("grad_embedding", embedding)),
         }
     }
 }
@@ -91,19 +114,6 @@ impl Stage {
     /// Rounding code of parameters and activations.
     pub fn round_code(&self) -> u32 {
         self.shape.params_dtype.code()
-    }
-
-    /// Sums a gain's contributions, one row a token, into its gradient slot.
-    pub fn fold_gain(&self, rank: &mut Rank, id: ParameterId, microbatch: u32) {
-        let fold = SlotFold {
-            family: Family::NormWeightGrad,
-            addends: self.scratch.contributions,
-            slots: self.shape.local_tokens(),
-            out: self.store.slot(id, microbatch),
-            init: crate::plan::Init::First,
-            order: self.shape.orders.norm_weight_grad,
-        };
-        rank.fold("weight_grad", fold);
     }
 
     pub fn wgrad_order(&self) -> LocalOrder {

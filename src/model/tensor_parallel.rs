@@ -20,17 +20,22 @@ impl Stage {
     /// Sums `partial` over tensor-parallel ranks into `out`: reduce-scatter over the sequence, or
     /// all-reduce in place.
     pub fn reduce(&self, rank: &mut Rank, partial: Tensor, out: Tensor) {
+        if !self.shape.splits_sequence() {
+            assert_eq!(partial, out, "an all-reduce is in place");
+            return self.reduce_whole(rank, out);
+        }
+        let (family, group) = (Family::TensorParallel, self.tensor_group);
+        let handle = rank.reduce_scatter("reduce_scatter", family, group, partial, out);
+        rank.wait(handle);
+    }
+
+    /// Sums `whole` over tensor-parallel ranks, in place, whether or not the sequence is split.
+    pub fn reduce_whole(&self, rank: &mut Rank, whole: Tensor) {
         if self.shape.tensor_model_parallel_size == 1 {
             return;
         }
-        let handle = if self.shape.splits_sequence() {
-            let family = Family::TensorParallel;
-            rank.reduce_scatter("reduce_scatter", family, self.tensor_group, partial, out)
-        } else {
-            assert_eq!(partial, out, "an all-reduce is in place");
-            let family = Family::TensorParallel;
-            rank.all_reduce("all_reduce", family, self.tensor_group, out, Combine::Sum)
-        };
+        let (family, group) = (Family::TensorParallel, self.tensor_group);
+        let handle = rank.all_reduce("all_reduce", family, group, whole, Combine::Sum);
         rank.wait(handle);
     }
 

@@ -1,8 +1,15 @@
 //! One decoder layer: norm, attention, residual; norm, MLP, residual.
+//!
+//! `forward` writes nothing but `saved` and the stage's scratch, and draws from saved RNG words: run
+//! again on the same input it gives the same bits.
+
+mod selective;
 
 use crate::model::attention::{Attention, AttentionSaved};
+use crate::model::dropout::Site;
+use crate::model::linear::Linear;
 use crate::model::mlp::{Mlp, MlpSaved};
-use crate::model::norm::RmsNorm;
+use crate::model::norm::{Norm, stats_a_row};
 use crate::model::stage::Stage;
 use crate::numerics::Dtype;
 use crate::world::{Rank, Tensor};
@@ -12,9 +19,9 @@ pub struct TransformerLayer {
     module: String,
     /// Number of the layer within its stage.
     place: u32,
-    input_norm: RmsNorm,
+    input_norm: Norm,
     attention: Attention,
-    mlp_norm: RmsNorm,
+    mlp_norm: Norm,
     mlp: Mlp,
 }
 
@@ -24,9 +31,9 @@ pub struct LayerSaved {
     /// `[tokens, hidden]` each: outputs of the two norms, gathered.
     input_normed: Tensor,
     mlp_normed: Tensor,
-    /// `[local tokens]` fp32.
-    input_rstd: Tensor,
-    mlp_rstd: Tensor,
+    /// `[local tokens, 1 or 2]` fp32: what the norms keep of each row.
+    input_stats: Tensor,
+    mlp_stats: Tensor,
     /// `[local tokens, hidden]`: the residual stream between attention and MLP, and after.
     middle: Tensor,
     pub output: Tensor,
@@ -35,22 +42,70 @@ pub struct LayerSaved {
 }
 
 impl LayerSaved {
-    pub fn allocate(rank: &mut Rank, stage: &Stage, name: &str) -> LayerSaved {
+    /// Memory of one layer. Parts that are computed again in the backward lie in `shared`.
+    pub fn allocate(
+        rank: &mut Rank,
+        stage: &Stage,
+        name: &str,
+        shared: Option<&LayerSaved>,
+    ) -> LayerSaved {
         let shape = &stage.shape;
+        let parts = stage.recompute.parts();
+        let norms = shared.filter(|_| parts.layernorm);
         let dtype = shape.params_dtype;
         let whole = shape.tokens() * shape.hidden_size;
         let local = shape.local_tokens() * shape.hidden_size;
-        let rows = shape.local_tokens();
+        let rows = shape.local_tokens() * stats_a_row(stage);
+        let mut new = |part: &str, dtype, len, shared: Option<Tensor>| {
+            shared.unwrap_or_else(|| rank.alloc(&format!("{name}.{part}"), dtype, len))
+        };
+        let (normed, stats) = (whole, rows);
         LayerSaved {
-            input_normed: rank.alloc(&format!("{name}.input_normed"), dtype, whole),
-            mlp_normed: rank.alloc(&format!("{name}.mlp_normed"), dtype, whole),
-            input_rstd: rank.alloc(&format!("{name}.input_rstd"), Dtype::F32, rows),
-            mlp_rstd: rank.alloc(&format!("{name}.mlp_rstd"), Dtype::F32, rows),
-            middle: rank.alloc(&format!("{name}.middle"), dtype, local),
-            output: rank.alloc(&format!("{name}.output"), dtype, local),
-            attention: AttentionSaved::allocate(rank, stage, &format!("{name}.attention")),
-            mlp: MlpSaved::allocate(rank, stage, &format!("{name}.mlp")),
+            input_normed: new("input_normed", dtype, normed, norms.map(|s| s.input_normed)),
+            mlp_normed: new("mlp_normed", dtype, normed, norms.map(|s| s.mlp_normed)),
+            input_stats: new(
+                "input_stats",
+                Dtype::F32,
+                stats,
+                norms.map(|s| s.input_stats),
+            ),
+            mlp_stats: new("mlp_stats", Dtype::F32, stats, norms.map(|s| s.mlp_stats)),
+            middle: new("middle", dtype, local, None),
+            output: new("output", dtype, local, None),
+            attention: {
+                let shared = shared.filter(|_| parts.core_attention);
+                let shared = shared.map(|s| &s.attention);
+                AttentionSaved::allocate(rank, stage, &format!("{name}.attention"), shared)
+            },
+            mlp: match shared.filter(|_| parts.mlp) {
+                Some(shared) => shared.mlp,
+                None => MlpSaved::allocate(rank, stage, &format!("{name}.mlp")),
+            },
         }
+    }
+
+    /// The same memory, but an output of its own: what is kept of a layer that is computed again.
+    pub fn with_output(self, rank: &mut Rank, name: &str) -> LayerSaved {
+        let Tensor { dtype, len, .. } = self.output;
+        LayerSaved {
+            output: rank.alloc(&format!("{name}.output"), dtype, len),
+            ..self
+        }
+    }
+
+    /// Everything that the forward writes, by name.
+    fn tensors(&self) -> Vec<(&'static str, Tensor)> {
+        let mut tensors = vec![
+            ("input_layernorm", self.input_normed),
+            ("input_layernorm.stats", self.input_stats),
+            ("residual", self.middle),
+            ("pre_mlp_layernorm", self.mlp_normed),
+            ("pre_mlp_layernorm.stats", self.mlp_stats),
+            ("output", self.output),
+        ];
+        tensors.extend(self.attention.tensors());
+        tensors.extend(self.mlp.tensors());
+        tensors
     }
 }
 
@@ -61,9 +116,9 @@ impl TransformerLayer {
         let module = format!("decoder.layers.{number}");
         TransformerLayer {
             place,
-            input_norm: RmsNorm::new(stage, format!("{module}.input_layernorm")),
+            input_norm: Norm::new(stage, format!("{module}.input_layernorm")),
             attention: Attention::new(stage, &format!("{module}.self_attention")),
-            mlp_norm: RmsNorm::new(stage, format!("{module}.pre_mlp_layernorm")),
+            mlp_norm: Norm::new(stage, format!("{module}.pre_mlp_layernorm")),
             mlp: Mlp::new(stage, &format!("{module}.mlp")),
             module,
         }
@@ -81,21 +136,28 @@ impl TransformerLayer {
         let added = stage.scratch.reduced;
         let local = stage.local_for(saved.input_normed);
         self.input_norm
-            .forward(rank, stage, input, saved.input_rstd, local);
+            .forward(rank, stage, input, saved.input_stats, local);
         self.gather(rank, stage, local, saved.input_normed);
+        self.remember_norm(rank, stage, self.input_norm_run(saved));
         let partial = stage.partial_for(added);
+        let (x, site) = (saved.input_normed, self.attention_site());
         self.attention
-            .forward(rank, stage, &saved.attention, saved.input_normed, partial);
-        self.leave(rank, stage, partial, added, self.site(0), rng);
+            .forward(rank, stage, &saved.attention, x, partial, site, rng);
+        self.remember_attention(rank, stage, saved);
+        let (linear, site) = self.attention_end();
+        self.leave(rank, stage, linear, partial, added, site, rng);
 
-        let (middle, rstd) = (saved.middle, saved.mlp_rstd);
+        let (middle, stats) = (saved.middle, saved.mlp_stats);
         let local = stage.local_for(saved.mlp_normed);
         self.mlp_norm
-            .add_forward(rank, stage, input, added, middle, rstd, local);
+            .add_forward(rank, stage, input, added, middle, stats, local);
         self.gather(rank, stage, local, saved.mlp_normed);
+        self.remember_norm(rank, stage, self.mlp_norm_run(saved));
         self.mlp
             .forward(rank, stage, &saved.mlp, saved.mlp_normed, partial);
-        self.leave(rank, stage, partial, added, self.site(1), rng);
+        self.remember_mlp(rank, stage, saved, partial);
+        let (linear, site) = self.mlp_end();
+        self.leave(rank, stage, linear, partial, added, site, rng);
         rank.module(&self.module, |rank| {
             let count = middle.len;
             let operands = [middle, added, saved.output];
@@ -130,17 +192,21 @@ impl TransformerLayer {
         let partial = stage.partial_for(reduced);
         let grad_middle = stage.scratch.grad_middle;
 
-        let grad_y = self.enter_backward(rank, stage, grad_output, self.site(1), rng);
+        self.rerun_mlp(rank, stage, saved);
+        let end = self.mlp_end();
+        let grad_y = self.enter_backward(rank, stage, end, grad_output, rng, microbatch);
         let x = saved.mlp_normed;
         self.mlp
             .backward(rank, stage, &saved.mlp, x, grad_y, partial, microbatch);
         rank.module(&self.module, |rank| stage.reduce(rank, partial, reduced));
-        let kept = (saved.middle, saved.mlp_rstd);
+        let kept = (saved.middle, saved.mlp_stats);
         let around = Some(grad_output);
         self.mlp_norm
             .backward(rank, stage, kept, reduced, around, grad_middle, microbatch);
 
-        let grad_y = self.enter_backward(rank, stage, grad_middle, self.site(0), rng);
+        self.rerun_attention(rank, stage, saved, input, rng);
+        let end = self.attention_end();
+        let grad_y = self.enter_backward(rank, stage, end, grad_middle, rng, microbatch);
         let x = saved.input_normed;
         self.attention.backward(
             rank,
@@ -149,57 +215,86 @@ impl TransformerLayer {
             x,
             grad_y,
             partial,
+            self.attention_site(),
+            rng,
             microbatch,
         );
         rank.module(&self.module, |rank| stage.reduce(rank, partial, reduced));
-        let kept = (input, saved.input_rstd);
+        let kept = (input, saved.input_stats);
         let around = Some(grad_middle);
         self.input_norm
             .backward(rank, stage, kept, reduced, around, grad_input, microbatch);
     }
 
-    /// Dropout site of the stage: 0 is the embedding's.
-    fn site(&self, half: u32) -> u32 {
-        1 + 2 * self.place + half
+    /// After a forward whose activations will be computed again: what they were.
+    pub fn remember(&self, rank: &mut Rank, saved: &LayerSaved) {
+        rank.remember(&self.module, &saved.tensors());
+    }
+
+    /// After the second forward: the activations must be what they were.
+    pub fn expect(&self, rank: &mut Rank, saved: &LayerSaved) {
+        rank.expect(&self.module, &saved.tensors());
+    }
+
+    fn attention_site(&self) -> Site {
+        Site::Attention(self.place)
+    }
+
+    /// The row-parallel linear that ends the attention, and the dropout that follows it.
+    fn attention_end(&self) -> (&Linear, Site) {
+        let site = Site::AfterAttention(self.place);
+        (&self.attention.projection, site)
+    }
+
+    fn mlp_end(&self) -> (&Linear, Site) {
+        (&self.mlp.fc2, Site::AfterMlp(self.place))
     }
 
     fn gather(&self, rank: &mut Rank, stage: &Stage, local: Tensor, full: Tensor) {
         rank.module(&self.module, |rank| stage.gather(rank, local, full));
     }
 
-    /// The end of a row-parallel linear: ranks meet, dropout follows.
+    /// The end of a row-parallel linear: ranks meet, its bias is added, dropout follows.
+    #[allow(clippy::too_many_arguments, reason = "a linear's end and a dropout")]
     fn leave(
         &self,
         rank: &mut Rank,
         stage: &Stage,
+        linear: &Linear,
         partial: Tensor,
         added: Tensor,
-        site: u32,
+        site: Site,
         rng: Tensor,
     ) {
-        rank.module(&self.module, |rank| {
-            stage.reduce(rank, partial, added);
-            if stage.drops() {
+        rank.module(&self.module, |rank| stage.reduce(rank, partial, added));
+        linear.add_bias(rank, stage, added);
+        if stage.drops() {
+            rank.module(&self.module, |rank| {
                 stage.dropout(rank, site, rng, added, added);
-            }
-        });
+            });
+        }
     }
 
-    /// The backward of `leave`: dropout's mask again, then the gradient of all tokens.
+    /// The backward of `leave`: dropout's mask again, the bias's gradient from this rank's tokens,
+    /// then the gradient of all tokens.
     fn enter_backward(
         &self,
         rank: &mut Rank,
         stage: &Stage,
+        (linear, site): (&Linear, Site),
         grad: Tensor,
-        site: u32,
         rng: Tensor,
+        microbatch: u32,
     ) -> Tensor {
-        rank.module(&self.module, |rank| {
-            let mut masked = grad;
-            if stage.drops() {
-                masked = stage.scratch.masked;
+        let mut masked = grad;
+        if stage.drops() {
+            masked = stage.scratch.masked;
+            rank.module(&self.module, |rank| {
                 stage.dropout(rank, site, rng, grad, masked);
-            }
+            });
+        }
+        linear.bias_gradient(rank, stage, masked, microbatch);
+        rank.module(&self.module, |rank| {
             stage.gather(rank, masked, stage.scratch.gathered)
         })
     }

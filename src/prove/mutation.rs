@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::fault::{Component, MutantKind};
+use crate::model::RESTORE_RNG;
 use crate::numerics::Dtype;
 use crate::prove::oracle::r2r::first_difference;
 use crate::prove::oracle::res::{self, Restart};
+use crate::prove::oracle::{family_name, reshard};
 use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
@@ -66,13 +68,13 @@ pub fn score(
             for family in families(nursery.catalogue) {
                 let sites = sites(nursery.catalogue, kind, Some(family));
                 let (fate, at) = fold_fault(session, &sites, &reference, kind)?;
-                score.take(format!("{} ({})", kind.name(), name_of(family)), fate);
+                score.take(format!("{} ({})", kind.name(), family_name(family)), fate);
                 let race = match at {
                     Some(site) => race_at(session, site)?,
                     None => Fate::NotPlanted,
                 };
                 let kind = MutantKind::Race.name();
-                score.take(format!("{kind} ({})", name_of(family)), race);
+                score.take(format!("{kind} ({})", family_name(family)), race);
             }
         } else if kind == MutantKind::Race {
             continue; // Planted with the other order that shows that it matters.
@@ -82,7 +84,32 @@ pub fn score(
         }
         tell();
     }
+    reshard_faults(session, nursery, &mut score)?;
     Ok(score)
+}
+
+/// Faults of a resume on another layout, where the scenario has one: the first stands for all.
+fn reshard_faults(
+    session: &Session,
+    nursery: &Nursery<'_>,
+    score: &mut MutantScore,
+) -> Result<(), CheckError> {
+    let Some(layout) = session.scenario.checkpoint.reshard.first() else {
+        return Ok(());
+    };
+    let mut resharded = session.resharded(*layout)?;
+    for planted in reshard::plant(session, &mut resharded, nursery.straight, 1)? {
+        let fate = match (planted.target, planted.missed) {
+            (None, _) => Fate::NotPlanted,
+            (Some(_), None) => Fate::Caught,
+            (Some((component, name)), Some(reason)) => Fate::Missed {
+                site: format!("{component} `{name}` at the load on {layout}"),
+                reason,
+            },
+        };
+        score.take(planted.kind, fate);
+    }
+    Ok(())
 }
 
 impl MutantScore {
@@ -109,12 +136,6 @@ fn families(catalogue: &Catalogue) -> BTreeSet<Family> {
     large.map(|site| site.family).collect()
 }
 
-fn name_of(family: Family) -> String {
-    let name = serde_json::to_value(family).ok();
-    name.and_then(|name| name.as_str().map(str::to_string))
-        .unwrap_or_default()
-}
-
 fn steps(session: &Session) -> Range<u32> {
     1..session.scenario.steps.min(STEPS) + 1
 }
@@ -128,6 +149,7 @@ fn plant(
     match kind {
         MutantKind::LostComponent(component) => lost_component(session, nursery, component),
         MutantKind::StateFlip => state_flip(session, nursery),
+        MutantKind::UnrestoredRng => unrestored_rng(session),
         MutantKind::DroppedWait
         | MutantKind::SkippedLaunch
         | MutantKind::OffByOne
@@ -266,6 +288,31 @@ fn state_flip(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, Chec
             site: name,
             reason: "no copy was found to differ".to_string(),
         },
+    })
+}
+
+/// A rank recomputes activations with the RNG words of another time: the comparison with the
+/// forward must name a tensor on that rank, and the microbatch.
+fn unrestored_rng(session: &mut Session) -> Result<Fate, CheckError> {
+    let rank = session.ranks() - 1;
+    let fault = PlantedFault::SkipCopy {
+        rank,
+        step: 1,
+        op: RESTORE_RNG.to_string(),
+        nth: 0,
+    };
+    let options = RunOptions {
+        faults: vec![fault],
+        ..RunOptions::default()
+    };
+    let mutant = session.plain_run(&options, 1..2)?;
+    if mutant.faults_planted == 0 {
+        return Ok(Fate::NotPlanted);
+    }
+    Ok(match mutant.drifts.first() {
+        Some(drift) if drift.ranks == (rank, rank) && drift.microbatch.is_some() => Fate::Caught,
+        Some(drift) => at_rank(rank, format!("what was reported is: {drift}")),
+        None => at_rank(rank, "no recomputed tensor was found to differ".to_string()),
     })
 }
 

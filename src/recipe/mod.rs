@@ -11,8 +11,10 @@ mod limits;
 pub mod lint;
 pub mod megatron;
 mod read;
+mod reshard;
 mod rules;
 mod scale;
+mod schedule_rules;
 mod shape;
 
 pub use argument::{
@@ -21,6 +23,7 @@ pub use argument::{
 };
 pub use limits::*;
 pub use read::is_recipe;
+pub use reshard::{ReshardLayout, ReshardLayoutError};
 pub use scale::{Change, GrowError, ScaleOptions, Scaled, scaled};
 
 use std::collections::BTreeMap;

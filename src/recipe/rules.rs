@@ -3,10 +3,7 @@
 //! Sources: Megatron-LM's `validate_args` (`megatron/training/arguments.py`) and
 //! `TransformerConfig.__post_init__`; the multiples of four are those of our vec4 kernels.
 
-use super::{
-    Determinism, KV_CHANNELS_MAX, LocalOrder, LrDecayStyle, MICROBATCH_COUNT_MAX, Normalization,
-    PositionEmbedding, Recipe, STATE_BYTES_MAX,
-};
+use super::{Determinism, KV_CHANNELS_MAX, MICROBATCH_COUNT_MAX, Recipe, STATE_BYTES_MAX};
 use crate::diagnostic::document::Read;
 use crate::diagnostic::{Diagnostic, Findings, Place};
 
@@ -114,6 +111,7 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
     } else if rules.multiple(&hidden, &[&heads], 2) {
         head_width(draft, &mut rules);
     }
+    attention_widths(draft, &tensor, &mut rules);
     rules.multiple(&hidden, &[&tensor], 4);
     rules.multiple(&ffn, &[&tensor], 4);
     rules.multiple(&vocab, &[&tensor], 4);
@@ -125,63 +123,6 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
     }
     tokens(draft, &mut rules);
     exclusions(draft, &mut rules);
-}
-
-/// What the training program cannot do yet.
-pub(super) fn pending(recipe: &Recipe, table: &Place, findings: &mut Findings) {
-    let wants = [
-        (
-            "num_virtual_stages_per_pipeline_rank",
-            recipe.num_virtual_stages_per_pipeline_rank > 1,
-        ),
-        (
-            "num_query_groups",
-            recipe.num_query_groups != recipe.num_attention_heads,
-        ),
-        (
-            "kv_channels",
-            recipe.kv_channels * recipe.num_attention_heads != recipe.hidden_size,
-        ),
-        (
-            "normalization",
-            recipe.normalization != Normalization::RMSNorm,
-        ),
-        ("swiglu", !recipe.swiglu),
-        ("disable_bias_linear", !recipe.disable_bias_linear),
-        (
-            "position_embedding_type",
-            recipe.position_embedding_type != PositionEmbedding::Rope,
-        ),
-        ("attention_dropout", recipe.attention_dropout > 0.0),
-        (
-            "untie_embeddings_and_output_weights",
-            !recipe.untie_embeddings_and_output_weights,
-        ),
-        (
-            "lr_decay_style",
-            recipe.lr_decay_style != LrDecayStyle::Constant,
-        ),
-        ("lr_warmup_iters", recipe.lr_warmup_iters > 0),
-        (
-            "num_distributed_optimizer_instances",
-            recipe.num_distributed_optimizer_instances > 1,
-        ),
-        ("overlap_grad_reduce", recipe.overlap_grad_reduce),
-        ("overlap_param_gather", recipe.overlap_param_gather),
-        (
-            "recompute_granularity",
-            recipe.recompute_granularity.is_some(),
-        ),
-        ("async_save", recipe.async_save),
-        (
-            "determinism.attention_backward",
-            recipe.determinism.attention_backward != LocalOrder::Ordered,
-        ),
-    ];
-    for (key, _) in wants.iter().filter(|(_, wanted)| *wanted) {
-        let message = format!("`{key}` is not simulated at this value");
-        findings.push(Diagnostic::error("not-simulated", message).at(table, ""));
-    }
 }
 
 /// The memory that the recipe is known to need.
@@ -305,6 +246,32 @@ fn batch(draft: &Draft, rules: &mut Rules<'_>) {
                 place,
                 format!("expected at most {MICROBATCH_COUNT_MAX} microbatches"),
             ));
+    }
+}
+
+/// Kernels take four columns at a time: of the heads joined, and of queries, keys and values.
+fn attention_widths(draft: &Draft, tensor: &Named<'_>, rules: &mut Rules<'_>) {
+    let (heads, groups) = (&draft.num_attention_heads, &draft.num_query_groups);
+    let channels = &draft.kv_channels;
+    let is_given = groups.is_given() || channels.is_given();
+    if !is_given || !heads.sound || !groups.sound || !channels.sound {
+        // Then the heads joined are `hidden_size` wide, which has this rule itself.
+        return;
+    }
+    let products = [
+        ("num_attention_heads x kv_channels", heads.value),
+        (
+            "(num_attention_heads + 2 x num_query_groups) x kv_channels",
+            heads.value + 2 * groups.value,
+        ),
+    ];
+    for (name, count) in products {
+        let read = Read {
+            value: count * channels.value,
+            place: channels.place.clone().or_else(|| groups.place.clone()),
+            sound: true,
+        };
+        rules.multiple(&Named { name, read: &read }, &[tensor], 4);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sizes that follow from a recipe. All divisions are exact: [`super::rules`] saw to it.
 
-use super::Recipe;
+use super::{Normalization, PositionEmbedding, Recipe};
 
 impl Recipe {
     /// Ranks that hold the same parameters.
@@ -24,21 +24,54 @@ impl Recipe {
 
     /// Parameters that a rank of pipeline stage `stage` holds.
     ///
-    /// A layer has four square attention matrices, three of the SwiGLU block and two norms.
+    /// The last of several stages holds a copy of a shared embedding; on one stage it is the same
+    /// matrix.
     pub fn parameter_count(&self, stage: u32) -> u64 {
         assert!(
             stage < self.pipeline_model_parallel_size,
             "no stage {stage}"
         );
         let hidden = u64::from(self.hidden_size);
-        let tensor = u64::from(self.tensor_model_parallel_size);
-        let matrices = 4 * hidden * hidden + 3 * hidden * u64::from(self.ffn_hidden_size);
-        let layer = matrices / tensor + 2 * hidden;
         let vocab = u64::from(self.vocab_per_rank()) * hidden;
-        let first = if stage == 0 { vocab } else { 0 };
-        let is_last = stage + 1 == self.pipeline_model_parallel_size;
-        let last = if is_last { vocab + hidden } else { 0 };
-        layer * u64::from(self.layers_per_stage()) + first + last
+        let mut count = self.layer_parameters() * u64::from(self.layers_per_stage());
+        if stage == 0 {
+            count += vocab;
+            if self.position_embedding_type == PositionEmbedding::LearnedAbsolute {
+                count += u64::from(self.max_position_embeddings) * hidden;
+            }
+        }
+        if stage + 1 == self.pipeline_model_parallel_size {
+            let is_shared = !self.untie_embeddings_and_output_weights && stage == 0;
+            count += self.norm_parameters() + if is_shared { 0 } else { vocab };
+        }
+        count
+    }
+
+    fn norm_parameters(&self) -> u64 {
+        let vectors = match self.normalization {
+            Normalization::RMSNorm => 1,
+            Normalization::LayerNorm => 2,
+        };
+        vectors * u64::from(self.hidden_size)
+    }
+
+    /// Of one layer, on one rank: fused queries, keys and values, the projection, two linears of
+    /// the MLP, two norms. Biases of column-parallel linears are split with their rows, those of
+    /// row-parallel ones are whole everywhere.
+    fn layer_parameters(&self) -> u64 {
+        let of = |size: u32| u64::from(size);
+        let (hidden, tensor) = (of(self.hidden_size), of(self.tensor_model_parallel_size));
+        let width = of(self.num_attention_heads) * of(self.kv_channels);
+        let keys = 2 * of(self.num_query_groups) * of(self.kv_channels);
+        let halves = if self.swiglu { 2 } else { 1 };
+        let ffn = of(self.ffn_hidden_size);
+        let columns = width + keys + halves * ffn;
+        let rows = width + ffn;
+        let mut count = (columns + rows) * hidden / tensor + 2 * self.norm_parameters();
+        if !self.disable_bias_linear {
+            count += columns / tensor + 2 * hidden;
+        }
+        count
     }
 
     /// A lower bound of the bytes that all virtual ranks hold between steps: parameters, one

@@ -98,8 +98,18 @@ fn every_broken_rule_is_named() {
         ),
         (
             "bf16 = true",
-            "bf16 = true\nuntie_embeddings_and_output_weights = false",
-            "not-simulated",
+            "bf16 = true\nnum_query_groups = 3",
+            "does-not-divide",
+        ),
+        (
+            "bf16 = true",
+            "bf16 = true\nnum_query_groups = 2\nkv_channels = 3",
+            "does-not-divide",
+        ),
+        (
+            "bf16 = true",
+            "bf16 = true\nmax_position_embeddings = 1",
+            "out-of-range",
         ),
         (
             "bf16 = true",

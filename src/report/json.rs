@@ -17,12 +17,13 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 impl Report {
     /// The report as a JSON object. Keys: `schema_version`, `grade`, `verdicts` (`within`,
-    /// `across`), `exit_code`, `scenario`, `expect`, `recipe`, `engine`, `steps`, `ranks`,
+    /// `across`), `exit_code`, `scenario`, `expect`, `import`, `recipe`, `engine`, `steps`, `ranks`,
     /// `nodes`, `choice_points` (a count a rung, `sensitive`, and
     /// `by_family`), `input_points`, `sampling`, `hazards`, `oracles` (`R2R`,
-    /// `RES`, `XR`), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
+    /// `RES`, `XR`), `reshardings` (a load on another layout each), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
     /// `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
-    /// `not_covered`, `not_said`. What a check did not find is `null`, never absent.
+    /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
+    /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
         let outcome = &self.outcome;
         let slug = |grade: Option<Grade>| grade.map_or("not-checked", |grade| grade.slug());
@@ -43,6 +44,7 @@ impl Report {
             "exit_code": self.exit.code(),
             "scenario": outcome.scenario,
             "expect": expect,
+            "import": outcome.imported,
             "recipe": shortest(&outcome.recipe),
             "engine": outcome.engine,
             "steps": outcome.steps,
@@ -55,6 +57,7 @@ impl Report {
             "hazards_beyond": outcome.hazards_beyond,
             "notes": outcome.notes,
             "oracles": oracles(outcome),
+            "reshardings": outcome.reshardings,
             "mutants": outcome.mutants,
             "vacuity": outcome.vacuity,
             "first_divergence": outcome.first_divergence,
@@ -67,6 +70,7 @@ impl Report {
             "certificate": outcome.certificate,
             "not_covered": outcome.not_covered,
             "not_said": outcome.not_said,
+            "diagnostics": drawn(&self.diagnostics()),
         })
     }
 }
@@ -75,7 +79,7 @@ impl Refusal {
     /// The object that stands in the place of a report. Keys: `schema_version`, `path`, `grade`
     /// (`null`), `exit_code`, `diagnostics`.
     pub fn to_json(&self) -> Value {
-        let diagnostics: Vec<_> = self.diagnostics.iter().map(Diagnostic::to_json).collect();
+        let diagnostics = drawn(&self.diagnostics);
         json!({
             "schema_version": SCHEMA_VERSION,
             "path": self.name,
@@ -84,6 +88,10 @@ impl Refusal {
             "diagnostics": diagnostics,
         })
     }
+}
+
+fn drawn(diagnostics: &[Diagnostic]) -> Vec<Value> {
+    diagnostics.iter().map(Diagnostic::to_json).collect()
 }
 
 /// JSON in which an `f32` is the shortest decimal that reads back as it. Built as a value it would

@@ -1,9 +1,11 @@
 //! One outcome, written for people, for programs and for test dashboards.
 
 mod exit;
+mod findings;
 mod json;
 mod junit;
 mod names;
+mod places;
 mod refusal;
 mod terminal;
 
@@ -13,6 +15,8 @@ mod sample;
 pub use exit::{Exit, Requirement};
 pub use json::SCHEMA_VERSION;
 pub use junit::junit;
+pub(crate) use names::counted;
+pub use places::KeyPlaces;
 pub use refusal::{Checked, Refusal};
 pub use terminal::Detail;
 
@@ -28,6 +32,8 @@ pub struct Report {
     pub exit: Exit,
     /// The command that repeats the check.
     command: Option<String>,
+    /// Where the scenario's keys are written.
+    places: Option<KeyPlaces>,
 }
 
 impl Report {
@@ -38,6 +44,7 @@ impl Report {
             expect,
             exit,
             command: None,
+            places: None,
         }
     }
 
@@ -46,6 +53,13 @@ impl Report {
     pub fn repeated_by(self, command: String) -> Self {
         let command = Some(command);
         Report { command, ..self }
+    }
+
+    /// Says which file was checked, so that findings can point into it.
+    #[must_use]
+    pub fn located(self, path: &std::path::Path) -> Self {
+        let places = Some(KeyPlaces::of(path));
+        Report { places, ..self }
     }
 
     /// The line to paste after a failure: the replay of one difference, else the check itself.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::Parameter;
+use crate::model::{Parameter, Role};
 use crate::numerics::philox::StatelessKey;
 
 /// Where the first weights come from.
@@ -23,7 +23,7 @@ impl Initial {
         match self {
             Initial::Seeded(seed) => Ok(seeded(parameter, *seed, tp, places)),
             Initial::Given(map) => {
-                let name = &parameter.name;
+                let name = parameter.whole_name();
                 let whole = map
                     .get(name)
                     .ok_or_else(|| format!("no weights for {name}"))?;
@@ -39,7 +39,7 @@ impl Initial {
     }
 }
 
-/// Gains are 1. Matrices have variance 1 / inputs: the sum of four uniforms, less its mean, times
+/// Gains are 1, biases 0. Matrices and tables have variance 1 / inputs: the sum of four uniforms, less its mean, times
 /// sqrt(3 / inputs). Square root and division are IEEE's; no libm.
 fn seeded(
     parameter: &Parameter,
@@ -47,12 +47,14 @@ fn seeded(
     tp: u32,
     places: impl Iterator<Item = u64>,
 ) -> Vec<f32> {
-    if !parameter.decays {
-        return places.map(|_| 1.0).collect();
+    match parameter.role {
+        Role::Gain => return places.map(|_| 1.0).collect(),
+        Role::Bias => return places.map(|_| 0.0).collect(),
+        Role::Weight | Role::SharedEmbedding | Role::SharedCopy => {}
     }
     let mut hasher = blake3::Hasher::new();
     hasher.update(&seed.to_le_bytes());
-    hasher.update(parameter.name.as_bytes());
+    hasher.update(parameter.whole_name().as_bytes());
     let hash = hasher.finalize();
     let bytes: [u8; 8] = hash.as_bytes()[..8]
         .try_into()
@@ -84,7 +86,24 @@ mod tests {
             columns,
             partition,
             decays: true,
+            role: Role::Weight,
+            sequence_parallel: false,
         }
+    }
+
+    #[test]
+    fn gains_start_at_one_biases_at_zero_and_a_copy_as_its_embedding() {
+        let initial = Initial::Seeded(3);
+        let of = |name: &str, role| {
+            let mut parameter = matrix(4, 4, Partition::Rows { groups: 1 });
+            (parameter.name, parameter.role) = (name.to_string(), role);
+            initial.values(&parameter, 1, 2).unwrap()
+        };
+        assert!(of("g", Role::Gain).iter().all(|value| *value == 1.0));
+        assert!(of("b", Role::Bias).iter().all(|value| *value == 0.0));
+        let embedding = of("embedding.word_embeddings.weight", Role::SharedEmbedding);
+        assert_eq!(of("output_layer.weight", Role::SharedCopy), embedding);
+        assert_ne!(of("output_layer.weight", Role::Weight), embedding);
     }
 
     #[test]

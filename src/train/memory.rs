@@ -1,6 +1,7 @@
 //! The words that a rank's memory has, before any rank exists.
 
-use crate::model::{Parameter, stage_parameters};
+use crate::model::Parameter;
+use crate::recipe::Normalization;
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
 use crate::train::options::TrainOptions;
@@ -40,17 +41,15 @@ impl Buffers {
 impl TrainOptions {
     /// Words of a rank of pipeline stage `stage`, for options that pass [`TrainOptions::check`].
     pub fn rank_words(&self, stage: u32) -> RankWords {
-        let parameters = stage_parameters(&self.model, stage);
-        let data_ranks = self.layout.data_parallel_size;
-        let flat = FlatLayout::new(&parameters, self.ddp_bucket_size, data_ranks);
-        let flat = u64::from(flat.len());
+        let layout = FlatLayout::of(self, stage);
+        let flat = u64::from(layout.len());
         let shard = match shards(self) {
-            true => flat / u64::from(data_ranks),
+            true => u64::from(layout.shard_len()),
             false => flat,
         };
         RankWords {
             state: self.state_words(flat, shard),
-            activations: self.activation_words(stage, &parameters),
+            activations: self.activation_words(stage, &layout.parameters),
             persisted: flat + 3 * shard,
         }
     }
@@ -75,8 +74,13 @@ impl TrainOptions {
     fn activation_words(&self, stage: u32, parameters: &[Parameter]) -> u64 {
         let shape = &self.model;
         let microbatches = self.microbatches();
-        let stages = shape.pipeline_model_parallel_size;
-        let in_flight = u64::from(in_flight(stages, stage, microbatches));
+        let stages = self.layout.pipeline_model_parallel_size;
+        let schedule = self.pipeline_schedule(stage);
+        let schedule = schedule.expect("the options were checked");
+        let chunks = 0..self.layout.num_virtual_stages_per_pipeline_rank;
+        let in_flight: u64 = chunks
+            .map(|chunk| u64::from(in_flight(&schedule, chunk)))
+            .sum();
         let layers = u64::from(shape.layers_per_stage());
         let (tokens, rows) = (u64::from(shape.tokens()), u64::from(shape.local_tokens()));
         let (whole, local) = (
@@ -84,26 +88,64 @@ impl TrainOptions {
             rows * u64::from(shape.hidden_size),
         );
         let width = tokens * u64::from(shape.local_width());
+        let qkv = tokens * u64::from(shape.local_qkv());
         let ffn = tokens * u64::from(shape.local_ffn());
+        let halves = u64::from(shape.fc1_halves());
+        let stats = match shape.normalization {
+            Normalization::RMSNorm => rows,
+            Normalization::LayerNorm => 2 * rows,
+        };
         let scores = tokens * u64::from(shape.local_heads()) * u64::from(shape.seq_length);
+        let embedding = u64::from(shape.local_vocab()) * u64::from(shape.hidden_size);
         let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
 
         let mut buffers = Buffers::default();
         // Each layer of each microbatch in flight: `LayerSaved`.
-        let saved = in_flight * layers;
-        for (count, words) in [(2, whole), (2, rows), (2, local), (4, width), (1, scores)] {
+        let chunks = u64::from(self.layout.num_virtual_stages_per_pipeline_rank);
+        let units = self.recompute.units(shape.layers_per_stage());
+        let again: u64 = units.iter().map(|unit| unit.len() as u64).sum();
+        let workspace = self.recompute.workspace_layers(shape.layers_per_stage());
+        // Of layers that are computed again the last one of a unit keeps its output.
+        let saved = in_flight * (layers - again) + chunks * u64::from(workspace);
+        buffers.add(in_flight * units.len() as u64, local);
+        let layer = [
+            (2, whole),
+            (2, stats),
+            (2, local),
+            (1, qkv),
+            (1, width),
+            (1, scores),
+            (1, halves * ffn),
+            (1, ffn),
+        ];
+        for (count, words) in layer {
             buffers.add(saved * count, words);
         }
-        buffers.add(saved * 3, ffn);
         buffers.add(in_flight * 2, local);
         // One set for all: `Scratch`, the rotary tables, the pipeline's gradient, the data.
-        for (count, words) in [(6, local), (2, whole), (3, ffn), (4, width), (1, scores)] {
+        let blocks = u64::from(shape.key_blocks());
+        let scratch = [
+            (6, local),
+            (2, whole),
+            (1, ffn),
+            (1, halves * ffn),
+            (1, qkv),
+            (2, width),
+            (1, blocks * width),
+            (1, scores),
+            (u64::from(shape.attention_dropout > 0.0), scores),
+            (u64::from(shape.ties_on_one_stage()), embedding),
+        ];
+        for (count, words) in scratch {
             buffers.add(count, words);
         }
         if shape.wgrad_splits > 1 {
             buffers.add(1, u64::from(shape.wgrad_splits) * u64::from(greatest));
         }
-        buffers.add(1, u64::from(shape.seq_length) * u64::from(shape.head_dim()));
+        buffers.add(
+            1,
+            u64::from(shape.seq_length) * u64::from(shape.kv_channels),
+        );
         buffers.add(3, u64::from(microbatches) * tokens);
         if stage + 1 == stages {
             buffers.add(2, tokens * u64::from(shape.local_vocab()));

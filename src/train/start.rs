@@ -1,7 +1,7 @@
 //! What a rank's memory holds before the first step: a checkpoint's tensors where it has them, a
 //! fresh start's elsewhere, and constants.
 
-use crate::model::rope_tables;
+use crate::model::{Generators, rope_tables};
 use crate::train::checkpoint::RankState;
 use crate::train::holding::owned;
 use crate::train::initial::Initial;
@@ -15,7 +15,7 @@ impl Trainer {
         rank: &mut Rank,
         initial: &Initial,
         state: Option<&RankState>,
-        rng: Tensor,
+        rng: Generators,
     ) -> Result<(), RankError> {
         let store = self.store();
         let fresh = self.fresh_parameters(initial)?;
@@ -34,8 +34,8 @@ impl Trainer {
         let zeros = vec![0; main.len()];
         let optimizer = &self.optimizer;
         let one = 1f32.to_bits();
-        let seeds = [self.rng_seed(), 0, 0, 0];
-        let cells: [(Component, &str, Tensor, &[u32]); 7] = [
+        let [seed, tracker] = self.rng_seeds().map(|seed| [seed, 0, 0, 0]);
+        let cells: [(Component, &str, Tensor, &[u32]); 9] = [
             (
                 Component::MainParams,
                 "main_params",
@@ -56,8 +56,15 @@ impl Trainer {
                 optimizer.powers,
                 &[one, one],
             ),
+            (Component::Scheduler, "num_steps", optimizer.num_steps, &[0]),
             (Component::DataPosition, "samples", self.data_position, &[0]),
-            (Component::Rng, "rng", rng, &seeds),
+            (Component::Rng, "rng", rng.default, &seed),
+            (
+                Component::Rng,
+                "model_parallel_rng",
+                rng.model_parallel,
+                &tracker,
+            ),
         ];
         for (component, name, tensor, fresh) in cells {
             let words = from.words(component, name, fresh)?;
@@ -70,14 +77,15 @@ impl Trainer {
     }
 
     fn fill_constants(&self, rank: &mut Rank) {
-        let (stage, shape) = (&self.pipeline.gpt.stage, &self.options.model);
-        let (cosines, sines) = rope_tables(shape.seq_length, shape.head_dim(), shape.rotary_base);
+        let (stage, shape) = (&self.pipeline.chunks[0].gpt.stage, &self.options.model);
+        let (cosines, sines) = rope_tables(shape.seq_length, shape.kv_channels, shape.rotary_base);
         rank.upload_f32("rope_cosines", stage.rope_cosines, &cosines);
         rank.upload_f32("rope_sines", stage.rope_sines, &sines);
         // Words between parameters are never written again, but are summed with the others.
-        let slots = stage.store.slots;
+        let slots = self.store().slots;
         let params = [slots.len, 0];
         rank.launch("clear_slots", "fill", [slots.len, 1, 1], &[slots], &params);
+        self.optimizer.clear_padding(rank);
     }
 
     /// fp32 values of the whole flat buffer at a fresh start; words between parameters are 0.
@@ -106,15 +114,12 @@ impl Trainer {
         Ok(words)
     }
 
-    /// Megatron-LM's `_set_random_seed` and `model_parallel_cuda_manual_seed`: stages differ by
-    /// 100; with sequence parallelism tensor-parallel ranks have generators of their own.
-    fn rng_seed(&self) -> u32 {
+    /// Of the default generator and of the tracker's `model-parallel-rng`: Megatron-LM's
+    /// `_set_random_seed` and `model_parallel_cuda_manual_seed`. Stages differ by 100; the tracker
+    /// differs between tensor-parallel ranks too.
+    fn rng_seeds(&self) -> [u32; 2] {
         let seed = self.options.seed.wrapping_add(100 * self.place.stage);
-        if self.options.model.splits_sequence() {
-            seed.wrapping_add(2718 + self.place.tensor)
-        } else {
-            seed
-        }
+        [seed, seed.wrapping_add(2718 + self.place.tensor)]
     }
 }
 

@@ -187,7 +187,7 @@ impl Part<'_> {
             let whole_len = holding.whole_len(parameter);
             let whole = Whole {
                 component,
-                name: &parameter.name,
+                name: parameter.whole_name(),
                 dtype: tensor.dtype,
                 len: whole_len,
             };
@@ -213,7 +213,7 @@ impl Part<'_> {
             let words = tensor.words[piece.start as usize..].iter().copied();
             let whole = Whole {
                 component,
-                name: &parameter.name,
+                name: parameter.whole_name(),
                 dtype: tensor.dtype,
                 len: holding.whole_len(parameter),
             };

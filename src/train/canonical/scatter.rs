@@ -187,7 +187,7 @@ impl Scattering<'_> {
         let parameter = &holding.parameters[place];
         let index = holding.whole_index(parameter, local);
         match &self.target {
-            Some((ReshardFault::SwappedHalves, (_, name))) if *name == parameter.name => {
+            Some((ReshardFault::SwappedHalves, (_, name))) if name == parameter.whole_name() => {
                 let len = holding.whole_len(parameter);
                 (index + len / 2) % len
             }
@@ -204,11 +204,11 @@ impl Scattering<'_> {
         place: usize,
     ) -> Result<&StateTensor, CanonicalError> {
         let parameter = &holding.parameters[place];
-        let name = || parameter.name.clone();
-        let mut whole = self.state.tensor(component, &parameter.name);
+        let name = || parameter.whole_name().to_string();
+        let mut whole = self.state.tensor(component, parameter.whole_name());
         if let Some((ReshardFault::OtherTensor, (of, damaged))) = &self.target
             && *of == component
-            && *damaged == parameter.name
+            && damaged == parameter.whole_name()
         {
             whole = self.state.stand_in(damaged);
         }

@@ -4,8 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::ReshardFault;
-use crate::model::{ModelShape, Orders, Partition, stage_parameters};
+use crate::model::{ModelShape, Orders, Parameter, Partition, Recompute, stage_parameters};
 use crate::numerics::Dtype;
+use crate::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
 use crate::train::bucket::FlatLayout;
 use crate::train::checkpoint::{Checkpoint, RankState};
 use crate::train::layout::Layout;
@@ -22,12 +23,21 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
             hidden_size: 16,
             ffn_hidden_size: 16,
             num_attention_heads: 4,
+            num_query_groups: 4,
+            kv_channels: 4,
             padded_vocab_size: 32,
             seq_length: 8,
+            max_position_embeddings: 12,
             micro_batch_size: 1,
+            normalization: Normalization::LayerNorm,
             norm_epsilon: 1e-5,
+            swiglu: true,
+            add_bias_linear: true,
+            position_embedding_type: PositionEmbedding::LearnedAbsolute,
             rotary_base: 10_000.0,
+            attention_dropout: 0.1,
             hidden_dropout: 0.1,
+            untie_embeddings_and_output_weights: false,
             params_dtype: Dtype::Bf16,
             tensor_model_parallel_size: tp,
             pipeline_model_parallel_size: pp,
@@ -43,19 +53,26 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
             num_virtual_stages_per_pipeline_rank: 1,
             num_distributed_optimizer_instances: 1,
         },
+        microbatch_group_size_per_virtual_pipeline_stage: 1,
         global_batch_size: 12,
         use_distributed_optimizer: sharded,
         grad_reduce_in_bf16: false,
         ddp_reduce_scatter_with_fp32_accumulation: false,
         ddp_bucket_size: bucket,
+        overlap_grad_reduce: bucket.is_some(),
+        overlap_param_gather: false,
         lr: 1e-3,
+        lr_decay_style: LrDecayStyle::Constant,
+        lr_decay_iters: 8,
         lr_warmup_iters: 0,
+        min_lr: 0.0,
         adam_beta1: 0.9,
         adam_beta2: 0.95,
         adam_eps: 1e-8,
         weight_decay: 0.1,
         clip_grad: 1.0,
         seed: 1,
+        recompute: Recompute::Nothing,
     };
     options.check().expect("a sound layout");
     options
@@ -153,25 +170,24 @@ fn expected(state: &CanonicalState, options: &TrainOptions, rank: u32) -> RankSt
         options.layout.tensor_model_parallel_size,
         options.layout.data_parallel_size,
     );
-    let parameters = stage_parameters(&options.model, place.stage);
-    let flat = FlatLayout::new(&parameters, options.ddp_bucket_size, dp);
+    let flat = FlatLayout::of(options, place.stage);
+    let parameters = &flat.parameters;
     let mut part = RankState::default();
-    let cut = |component: Component, name: &str| {
-        let parameter = parameters.iter().find(|parameter| parameter.name == name);
-        let parameter = parameter.expect("the rank's own");
-        let whole = state.tensor(component, name).expect("made up");
+    let cut = |component: Component, parameter: &Parameter| {
+        let whole = state.tensor(component, parameter.whole_name());
+        let whole = whole.expect("made up");
         let shape = (parameter.rows, parameter.columns);
         let words = slice(&whole.words, parameter.partition, shape, place.tensor, tp);
         tensor(whole.dtype, words)
     };
-    for parameter in &parameters {
-        let words = cut(Component::Model, &parameter.name);
+    for parameter in parameters {
+        let words = cut(Component::Model, parameter);
         part.insert(Component::Model, &parameter.name, words);
     }
     for (component, name) in FLAT {
         let mut buffer = vec![0; flat.len() as usize];
         for (parameter, offset) in parameters.iter().zip(&flat.offsets) {
-            let words = cut(component, &parameter.name).words;
+            let words = cut(component, parameter).words;
             buffer[*offset as usize..][..words.len()].copy_from_slice(&words);
         }
         if options.use_distributed_optimizer && dp > 1 {
