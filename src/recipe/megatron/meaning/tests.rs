@@ -1,3 +1,4 @@
+mod every_argument;
 mod full_size;
 
 use std::path::Path;
