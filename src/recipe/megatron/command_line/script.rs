@@ -32,6 +32,8 @@ pub(super) struct Script {
     pub broken_continuations: Vec<Char>,
     /// Files that the script reads commands from, and this does not.
     pub sourced: Vec<Range<usize>>,
+    /// Launchers whose program was not found.
+    pub unread: Vec<Range<usize>>,
     /// `if`s and loops that are open.
     branch_depth: usize,
 }
@@ -225,6 +227,12 @@ impl Script {
             return Ok(());
         }
         let Some((program, arguments)) = program_at(&fields) else {
+            let is_launcher = |word: &&Text| {
+                let word = word.string();
+                word.ends_with("torchrun") || word.starts_with("torch.distributed.")
+            };
+            self.unread
+                .extend(fields.iter().find(is_launcher).map(Text::span));
             return Ok(());
         };
         let mut environment = self.environment();
