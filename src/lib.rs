@@ -11,6 +11,42 @@
 //! one run, with each node tested alone, stands for all runs: the cost is a sum over nodes, where
 //! trying runs would cost a product.
 //!
+//! # In a program
+//!
+//! [`check`] takes a [`Scenario`]: a [`Recipe`] and what may vary around it.
+//!
+//! ```
+//! use bitproof::{CheckOptions, Grade, LocalOrder, Recipe, Scenario};
+//!
+//! # fn main() -> Result<(), bitproof::Error> {
+//! // Four data-parallel ranks, two microbatches each; every order fixed.
+//! let recipe = Recipe {
+//!     world_size: 4,
+//!     global_batch_size: 8,
+//!     ..Recipe::small()
+//! };
+//! let ordered = bitproof::check(&Scenario::of(recipe.clone())?, CheckOptions::default())?;
+//! assert_eq!(ordered.grade(), Grade::Proved, "{ordered}");
+//!
+//! // Rows of the embedding gradient land as they come, as atomics do it.
+//! let mut racy = recipe;
+//! racy.determinism.embedding_backward = LocalOrder::Arrival;
+//! let scenario = Scenario::of(racy)?;
+//! let outcome = bitproof::check(&scenario, CheckOptions::default())?;
+//! assert_eq!(outcome.grade(), Grade::Divergent, "{outcome}");
+//! let first = outcome.first_divergence.as_ref().expect("a witness");
+//! assert_eq!(first.variable.name, "embedding_backward");
+//!
+//! // The token that the report ends with gives the same witness again.
+//! let token = outcome.replay.as_deref().expect("a difference can be replayed");
+//! let again = bitproof::replay(&scenario, token, CheckOptions::default())?;
+//! assert_eq!(again.witness, outcome.witness);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Property tests over recipes: the module `strategies`, behind the feature of that name.
+//!
 //! # Where to read
 //!
 //! Each folder uses those above it in this list, and none below:
@@ -25,12 +61,14 @@
 //!
 //! # The path of one check
 //!
-//! `cli::check` reads a [`scenario::Scenario`] and gives it to [`prove::check::check`], which makes
+//! `cli::check` reads a [`Scenario`] and gives it to [`prove::check::check`], which makes
 //! a `Session` and runs the training program of [`train::program`] on every virtual rank
 //! ([`world::World::run`]). Before a fold is executed, the world shows it to its observer:
 //! `on_fold` of [`prove::sweep::Sweep`] tests it in every order it may take. Oracles and planted
 //! faults run next, and `prove::certificate` makes one [`prove::outcome::Outcome`] of it all, which
 //! [`report`] prints.
+
+use prove::{Silent, Token, room};
 
 pub mod cli;
 pub mod diagnostic;
@@ -48,3 +86,67 @@ pub mod scenario;
 pub mod topology;
 pub mod train;
 pub mod world;
+
+pub use diagnostic::InvalidInput;
+pub use prove::CheckOptions;
+pub use prove::outcome::Outcome;
+pub use prove::session::CheckError;
+pub use recipe::{Determinism, LocalOrder, Recipe};
+#[cfg(feature = "strategies")]
+pub use scenario::strategies;
+pub use scenario::{AllocationFile, Free, Grade, OracleKind, Scenario};
+
+/// Why there is no outcome. What a check finds is never an error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The recipe, the scenario or the token breaks a rule, or the machine is too small for it.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The check began and could not be carried out.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+}
+
+/// Checks a scenario, as `bitproof check` does: a reference run of which every choice point is
+/// tested, a second run, restarts, and planted faults.
+///
+/// The outcome has a [`Grade`] for each verdict, the first node where bits part with its witness,
+/// and the token that [`replay`] takes. Displayed, it is the report of the command line.
+///
+/// Nothing is read or written but the scenario's own data, and the time of a check grows with
+/// `steps` and the recipe's sizes: milliseconds for [`Recipe::small`].
+///
+/// # Errors
+/// A scenario whose fields do not go together (they may have been changed since it was made), that
+/// compares nothing, or that needs more memory than this machine has; and failures of the machine.
+pub fn check(scenario: &Scenario, options: CheckOptions) -> Result<Outcome, Error> {
+    runnable(scenario)?;
+    Ok(prove::check(scenario.clone(), options, &Silent)?)
+}
+
+/// Reproduces the one difference that a token of [`Outcome::replay`] names.
+///
+/// # Errors
+/// A token that is damaged or of another scenario or build, and all that [`check`] refuses.
+pub fn replay(scenario: &Scenario, token: &str, options: CheckOptions) -> Result<Outcome, Error> {
+    runnable(scenario)?;
+    let token = Token::decode(token).map_err(|error| {
+        let finding = diagnostic::Diagnostic::error("token", error.to_string());
+        InvalidInput::from(finding.with_help("copy the whole line"))
+    })?;
+    Ok(prove::replay(scenario.clone(), &token, options, &Silent)?)
+}
+
+/// Whether a check of the scenario can begin, and could find something.
+fn runnable(scenario: &Scenario) -> Result<(), InvalidInput> {
+    scenario.validate()?;
+    if scenario.compares_nothing() {
+        let message = "no oracle compares anything: `oracles` is empty, or RES has no restart";
+        return Err(diagnostic::Diagnostic::error("nothing-checked", message).into());
+    }
+    match room::refusal(scenario) {
+        Some(finding) => Err(finding.into()),
+        None => Ok(()),
+    }
+}

@@ -2,7 +2,9 @@
 //! law gives equal results.
 
 use bitproof::numerics::Dtype;
-use bitproof::plan::{Arithmetic, Combine, Init, Op, Piece, Plan, ScaleError, Tree, local};
+use bitproof::plan::{
+    Arithmetic, Combine, Init, Op, Piece, Plan, ScaleError, Tree, local, scaled_together,
+};
 use proptest::prelude::*;
 
 #[path = "support/evaluate.rs"]
@@ -328,6 +330,44 @@ proptest! {
                 });
                 // Elements move only to make room for classes that proportion leaves out.
                 prop_assert!(moved.count() < classes.len());
+            }
+        }
+    }
+}
+
+/// The trees that some plans have at one element of theirs.
+fn joint_class(plans: &[&Plan], element: u64) -> Vec<[u8; 32]> {
+    plans.iter().map(|plan| local_class(plan, element)).collect()
+}
+
+proptest! {
+    /// Two buffers, each with a plan on two allocations, on one small buffer: what the allocations
+    /// have side by side at full size, no more and no less, they have side by side here.
+    #[test]
+    fn plans_scaled_together_keep_every_pair_of_trees(
+        (a, b) in (any_pieces(), any_pieces()),
+        (c, d) in (any_pieces(), any_pieces()),
+        elements in 1u64..40,
+    ) {
+        let twins: [&[&Plan]; 2] = [&[&a, &b], &[&c, &d]];
+        let full: BTreeSet<_> = twins
+            .iter()
+            .flat_map(|plans| (0..31).map(|element| joint_class(plans, element)))
+            .collect();
+        match scaled_together(&twins, elements) {
+            Err(ScaleError::TooFewElements { classes, .. }) => {
+                prop_assert_eq!(classes, full.len() as u64);
+                prop_assert!(classes > elements);
+            }
+            Err(other) => prop_assert!(false, "{}", other),
+            Ok(small) => {
+                let small: Vec<&Plan> = small.iter().collect();
+                prop_assert!(small.iter().all(|plan| plan.check().is_ok()));
+                let here: BTreeSet<_> =
+                    (0..elements).map(|element| joint_class(&small, element)).collect();
+                prop_assert_eq!(&here, &full);
+                let alike = a.same_bits(&b) && c.same_bits(&d);
+                prop_assert_eq!(small[0].same_bits(small[1]), alike);
             }
         }
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bitproof::job::{
-    BucketOptions, Buffer, DataParallelSizes, GroupKind, Layout, LayoutError, Param, Storage, Work,
-    bucket_groups, buffers, groups, interleaved, one_f_one_b, schedule_table,
+    BucketOptions, Buffer, DataParallelSizes, GroupKind, Layout, LayoutError, Param,
+    PipelineOptions, Storage, Work, bucket_groups, buffers, groups, pipeline_schedule,
+    schedule_table,
 };
 use serde_json::Value;
 
@@ -336,21 +337,22 @@ fn golden_megatron_pipeline_schedules() {
     let (mut ranks_checked, mut refused) = (0, 0);
     for case in list(&file["cases"]) {
         let id = &case["id"];
-        let (pp, microbatches) = (number(&case["pp"]), number(&case["microbatches"]));
-        let chunks = optional(&case["vpp"]);
-        let group = optional(&case["group"]).unwrap_or(pp);
-        let slots = |rank| match chunks {
-            None => one_f_one_b(pp, rank, microbatches),
-            Some(chunks) => interleaved(pp, rank, chunks, microbatches, group),
+        let options = PipelineOptions {
+            pipeline_model_parallel_size: number(&case["pp"]),
+            virtual_pipeline_model_parallel_size: optional(&case["vpp"]),
+            microbatches: number(&case["microbatches"]),
+            microbatch_group_size_per_vp_stage: optional(&case["group"]),
+            overlap_p2p_comm: flag(&case["overlap_p2p_comm"]),
         };
+        let slots = |rank| pipeline_schedule(&options, rank);
         if case.get("refused").is_some() {
-            // Overlapped P2P without interleaving is a refusal of an option we do not take.
-            if !flag(&case["overlap_p2p_comm"]) {
-                assert!(slots(0).is_err(), "{id}");
-                refused += 1;
-            }
+            assert!(slots(0).is_err(), "{id}");
+            refused += 1;
             continue;
         }
+        let (chunks, microbatches) = (optional(&case["vpp"]), options.microbatches);
+        let group = options.microbatch_group_size_per_vp_stage;
+        let group = group.unwrap_or(options.pipeline_model_parallel_size);
         if let (Some(chunks), Value::Array(table)) = (chunks, &case["schedule_table"]) {
             let found = schedule_table(microbatches, chunks, group);
             let expected: Vec<(u32, u32)> = table
@@ -391,7 +393,7 @@ fn golden_megatron_pipeline_schedules() {
         }
     }
     assert!(
-        ranks_checked >= 90 && refused >= 4,
+        ranks_checked >= 90 && refused >= 5,
         "{ranks_checked} ranks, {refused} refusals"
     );
 }

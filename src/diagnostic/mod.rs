@@ -5,12 +5,14 @@
 pub mod document;
 mod escape;
 mod findings;
+mod invalid;
 mod nearest;
 mod render;
 mod source;
 
 pub use escape::escaped;
 pub use findings::Findings;
+pub use invalid::InvalidInput;
 pub use nearest::nearest;
 pub use source::{FILE_BYTES_MAX, Place, Source, SourceError, open_regular};
 

@@ -3,6 +3,8 @@
 
 mod component;
 mod mutant;
+mod reshard;
 
 pub use component::Component;
 pub use mutant::MutantKind;
+pub use reshard::ReshardFault;

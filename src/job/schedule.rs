@@ -39,12 +39,39 @@ pub enum ScheduleError {
         pp: u32,
         microbatches: u32,
     },
+    #[error("overlapped point-to-point communication needs an interleaved schedule")]
+    OverlapWithoutInterleaving,
     #[error("the last group has {last} of {microbatches} microbatches, fewer than pp {pp}")]
     ShortLastGroup {
         last: u32,
         microbatches: u32,
         pp: u32,
     },
+}
+
+/// What decides a pipeline's schedule, under Megatron's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PipelineOptions {
+    pub pipeline_model_parallel_size: u32,
+    /// Model chunks a stage; `None`: not interleaved.
+    pub virtual_pipeline_model_parallel_size: Option<u32>,
+    pub microbatches: u32,
+    /// `None`: the pipeline's size.
+    pub microbatch_group_size_per_vp_stage: Option<u32>,
+    pub overlap_p2p_comm: bool,
+}
+
+/// The schedule of stage `rank` that `get_forward_backward_func` would pick.
+pub fn pipeline_schedule(options: &PipelineOptions, rank: u32) -> Result<Vec<Slot>, ScheduleError> {
+    let (pp, microbatches) = (options.pipeline_model_parallel_size, options.microbatches);
+    match options.virtual_pipeline_model_parallel_size {
+        None if options.overlap_p2p_comm => Err(ScheduleError::OverlapWithoutInterleaving),
+        None => one_f_one_b(pp, rank, microbatches),
+        Some(chunks) => {
+            let group = options.microbatch_group_size_per_vp_stage.unwrap_or(pp);
+            interleaved(pp, rank, chunks, microbatches, group)
+        }
+    }
 }
 
 /// Forward slots of the longest schedule that is made.

@@ -50,7 +50,7 @@ pub use channels::{Channel, Communicator};
 pub use environment::{Algorithm, Environment, EnvironmentError, Function};
 pub use partition::Protocol;
 pub use request::{Backend, Collective, PLAN_BASIS, PlanError, Reduction, Request};
-pub use scale::ScaleError;
+pub use scale::{ScaleError, scaled_together};
 pub use selector::Selector;
 pub use tree::{Arithmetic, Combine, Init, Op, Piece, Plan, Tree};
 pub use walk::InvalidPlan;

@@ -1,8 +1,9 @@
 //! A full-size plan on a small buffer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use crate::plan::{Piece, Plan, Tree};
+use crate::plan::{Digest, Piece, Plan, Tree};
 
 /// Why a plan cannot be scaled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,56 +20,138 @@ impl Plan {
     /// `floor(i * element_count / elements)` of this one. Where that would leave a distinct tree
     /// out, the nearest element that can be spared takes it.
     pub fn scaled_to(&self, elements: u64) -> Result<Plan, ScaleError> {
-        if self.element_count == 0 {
-            return Err(ScaleError::Empty);
+        let mut scaled = scaled_together(&[&[self]], elements)?;
+        Ok(scaled.remove(0))
+    }
+}
+
+/// The plans of one small buffer, an allocation each, that stand for full-size buffers.
+///
+/// `twins` are the full-size buffers, each with its plan on every allocation. Laid end to end they
+/// are scaled as [`Plan::scaled_to`] scales one. An element of the small buffer stands for the same
+/// full-size element on every allocation, and every *joint* class, the trees that the allocations
+/// have at one full-size element, is hit at least once: where plans differ at full size, they
+/// differ here.
+///
+/// Panics where the twins are none, or have plans of other allocations or numbers of addends.
+pub fn scaled_together(twins: &[&[&Plan]], elements: u64) -> Result<Vec<Plan>, ScaleError> {
+    let allocations = twins.first().map_or(0, |plans| plans.len());
+    assert!(allocations > 0, "a buffer stands for one with a plan");
+    let total = twins
+        .iter()
+        .map(|plans| plans[0].element_count)
+        .sum::<u64>();
+    if total == 0 {
+        return Err(ScaleError::Empty);
+    }
+    let mut dealt = Dealt::new(total, elements);
+    let mut start = 0;
+    for (twin, plans) in twins.iter().enumerate() {
+        assert_eq!(plans.len(), allocations, "one plan an allocation");
+        for (range, digests) in joint_classes(plans) {
+            let place = (twin, range.start);
+            dealt.deal(start + range.start..start + range.end, digests, place);
         }
-        // The least i with floor(i * full / elements) >= element.
-        let image = |element: u64| {
-            (u128::from(element) * u128::from(elements)).div_ceil(u128::from(self.element_count))
-                as u64
+        start += plans[0].element_count;
+    }
+    let buffer = dealt.finish(elements)?;
+    let plan = |allocation: usize| {
+        let like = twins[0][allocation];
+        let tree = |(twin, element): (usize, u64)| twins[twin][allocation].tree_at(element).clone();
+        let scaled = Plan {
+            addend_count: like.addend_count,
+            element_count: elements,
+            arithmetic: like.arithmetic,
+            pieces: buffer.pieces(&tree),
         };
-        let mut numbers = BTreeMap::new();
-        let mut small = Buffer::default();
-        let mut left_out = Vec::new();
-        for (range, digest) in self.classes() {
-            let class = *numbers.entry(digest).or_insert_with(|| {
-                small.trees.push(self.tree_at(range.start).clone());
-                small.runs_of.push(BTreeSet::new());
-                small.elements_of.push(0);
-                small.trees.len() - 1
-            });
-            let (start, end) = (image(range.start), image(range.end));
-            if start < end {
-                small.add(start, end, class);
-            } else {
-                left_out.push((start, class));
-            }
+        scaled.merged()
+    };
+    Ok((0..allocations).map(plan).collect())
+}
+
+/// Ranges in which every plan has one tree, with the trees' digests in the order of the plans.
+fn joint_classes(plans: &[&Plan]) -> Vec<(Range<u64>, Vec<Digest>)> {
+    let count = plans[0].element_count;
+    assert!(plans.iter().all(|plan| plan.element_count == count));
+    let classes: Vec<_> = plans.iter().map(|plan| plan.classes()).collect();
+    let mut at = vec![0; plans.len()];
+    let mut joint = Vec::new();
+    let mut start = 0;
+    while start < count {
+        let here = || classes.iter().zip(&at).map(|(list, place)| &list[*place]);
+        let end = here().map(|(range, _)| range.end).min().expect("a plan");
+        let digests = here().map(|(_, digest)| *digest).collect();
+        joint.push((start..end, digests));
+        for (list, place) in classes.iter().zip(&mut at) {
+            *place += usize::from(list[*place].0.end == end);
         }
-        let classes = small.trees.len() as u64;
+        start = end;
+    }
+    joint
+}
+
+/// Full-size ranges while they are dealt to the small buffer.
+struct Dealt {
+    total: u64,
+    elements: u64,
+    numbers: BTreeMap<Vec<Digest>, usize>,
+    small: Buffer,
+    left_out: Vec<(u64, usize)>,
+}
+
+impl Dealt {
+    fn new(total: u64, elements: u64) -> Dealt {
+        Dealt {
+            total,
+            elements,
+            numbers: BTreeMap::new(),
+            small: Buffer::default(),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// The least i with floor(i * total / elements) >= element.
+    fn image(&self, element: u64) -> u64 {
+        (u128::from(element) * u128::from(self.elements)).div_ceil(u128::from(self.total)) as u64
+    }
+
+    /// `place` is where the first element of `range` stands: twin, and element of it.
+    fn deal(&mut self, range: Range<u64>, digests: Vec<Digest>, place: (usize, u64)) {
+        let small = &mut self.small;
+        let class = *self.numbers.entry(digests).or_insert_with(|| {
+            small.places.push(place);
+            small.runs_of.push(BTreeSet::new());
+            small.elements_of.push(0);
+            small.places.len() - 1
+        });
+        let (start, end) = (self.image(range.start), self.image(range.end));
+        if start < end {
+            self.small.add(start, end, class);
+        } else {
+            self.left_out.push((start, class));
+        }
+    }
+
+    fn finish(mut self, elements: u64) -> Result<Buffer, ScaleError> {
+        let classes = self.small.places.len() as u64;
         if classes > elements {
             return Err(ScaleError::TooFewElements { classes, elements });
         }
-        small.find_spare();
-        for (wanted, class) in left_out {
-            if small.elements_of[class] == 0 {
-                small.place(wanted, class);
+        self.small.find_spare();
+        for (wanted, class) in self.left_out {
+            if self.small.elements_of[class] == 0 {
+                self.small.place(wanted, class);
             }
         }
-        let scaled = Plan {
-            addend_count: self.addend_count,
-            element_count: elements,
-            arithmetic: self.arithmetic,
-            pieces: small.into_pieces(),
-        };
-        Ok(scaled.merged())
+        Ok(self.small)
     }
 }
 
 /// The small buffer while its elements are dealt to classes.
 #[derive(Default)]
 struct Buffer {
-    /// By class.
-    trees: Vec<Tree>,
+    /// By class: a full-size element of it, by twin and element.
+    places: Vec<(usize, u64)>,
     elements_of: Vec<u64>,
     runs_of: Vec<BTreeSet<u64>>,
     /// Start -> end and class.
@@ -136,11 +219,11 @@ impl Buffer {
         }
     }
 
-    fn into_pieces(self) -> Vec<Piece> {
-        let piece = |(start, (end, class)): (u64, (u64, usize))| Piece {
-            range: start..end,
-            tree: self.trees[class].clone(),
+    fn pieces(&self, tree: &dyn Fn((usize, u64)) -> Tree) -> Vec<Piece> {
+        let piece = |(start, (end, class)): (&u64, &(u64, usize))| Piece {
+            range: *start..*end,
+            tree: tree(self.places[*class]),
         };
-        self.runs.into_iter().map(piece).collect()
+        self.runs.iter().map(piece).collect()
     }
 }

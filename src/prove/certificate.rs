@@ -392,12 +392,22 @@ fn certificate(session: &Session, options: CheckOptions, is_replay: bool) -> Cer
         data_hash: session.data_hash.to_string(),
         kernels_hash: hexadecimal(&session.registry.hash()),
         variables: session.scenario.choice_variables(),
-        plan_basis: PLAN_BASIS.to_string(),
+        plan_basis: plan_basis(session),
         assumptions: assumptions(is_replay),
         second_run: match is_replay {
             true => "none: this is a replay".to_string(),
             false => r2r::describe(options.workers),
         },
+    }
+}
+
+fn plan_basis(session: &Session) -> String {
+    match session.plans_at_full_size {
+        true => format!(
+            "{PLAN_BASIS}; plans of full-size bytes: every order of the real job's buffers has an \
+             element here"
+        ),
+        false => PLAN_BASIS.to_string(),
     }
 }
 
@@ -450,10 +460,13 @@ fn not_covered(session: &Session) -> Vec<String> {
         "hazards after the first {HAZARD_STEPS} steps, and anything after step {}",
         session.scenario.steps
     ));
-    list.push(
-        "plans at buffer sizes other than the scenario's and 256 MiB, the two that are compared"
-            .to_string(),
-    );
+    list.push(match session.plans_at_full_size {
+        true => "plans at buffer sizes other than those of `[full_size]`".to_string(),
+        false => {
+            "plans at buffer sizes other than the scenario's and 256 MiB, the two that are compared"
+                .to_string()
+        }
+    });
     if !session.environment.not_modelled.is_empty() {
         let names = session.environment.not_modelled.join(", ");
         list.push(format!("what these variables change: {names}"));

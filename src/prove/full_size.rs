@@ -87,17 +87,28 @@ impl FullSizeAddends for FullSizeCounts {
                 tensor * u64::from(full.pipeline_model_parallel_size)
             }
             (Some(CommunicatorKind::World), _) => full.world_size(),
+            (Some(CommunicatorKind::Embedding), _) => 2,
+            // The scenario does not say how many instances the real job has: as many as here.
+            (Some(CommunicatorKind::IntraInstance), _) => grown(
+                u64::from(full.data_parallel_size),
+                u64::from(own.data_parallel_size),
+            ),
+            (Some(CommunicatorKind::InterInstance), _) => u64::from(here),
+            (Some(CommunicatorKind::Instance), _) => grown(full.world_size(), own.world_size()),
             (None, Family::DpGradients | Family::WgradSplitK | Family::MicrobatchAccumulation) => {
                 self.layout_size(family, full)
             }
-            (None, Family::EmbeddingGrad | Family::NormWeightGrad) => {
+            (None, Family::EmbeddingGrad | Family::NormWeightGrad | Family::BiasGrad) => {
                 grown(Self::tokens(full), Self::tokens(own))
+            }
+            (None, Family::AttentionGrad) => {
+                grown(u64::from(full.seq_length), u64::from(own.seq_length))
             }
             (None, Family::LossLocal) => {
                 let of_step = |size| Self::tokens(size) * u64::from(size.microbatch_count);
                 grown(of_step(full), of_step(own))
             }
-            // Sums over parameters: the scenario does not say how large the real model is.
+            // Sums over parameters: how a kernel splits them is its own matter.
             (None, _) => u64::from(here),
         };
         u32::try_from(addends).unwrap_or(u32::MAX)

@@ -12,11 +12,13 @@ pub mod plans;
 pub mod progress;
 pub mod remedy;
 pub mod replay;
+pub mod room;
 pub mod session;
 pub mod shrink;
 pub mod sweep;
 pub mod switch;
 pub mod token;
+pub mod twins;
 pub mod vacuity;
 pub mod witness;
 

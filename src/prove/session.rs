@@ -11,6 +11,7 @@ use crate::plan::{Environment, EnvironmentError};
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
+use crate::prove::twins::Twins;
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
@@ -61,6 +62,8 @@ pub struct Session {
     pub data_hash: Digest,
     world: World,
     kinds: Vec<CommunicatorKind>,
+    /// Plans are those of the real job's buffers, not of the small ones.
+    pub plans_at_full_size: bool,
     corpus: Corpus,
     engine: CpuEngine,
 }
@@ -83,7 +86,9 @@ impl Session {
             true => &allocations[..],
             false => &allocations[..1],
         };
-        let plans = AllocationPlans::new(varying, &environment, communicators.clone());
+        let twins = Twins::of(&scenario, &options);
+        let plans_at_full_size = twins.is_some();
+        let plans = AllocationPlans::new(varying, &environment, communicators.clone(), twins);
         let registry = Arc::new(Registry::new()?);
         let bytes: Arc<[u8]> = match &scenario.data {
             Data::BuiltIn => BUILT_IN_TEXT.as_bytes().into(),
@@ -107,6 +112,7 @@ impl Session {
             allocations,
             registry,
             kinds,
+            plans_at_full_size,
         })
     }
 
@@ -187,7 +193,11 @@ impl Session {
                 .map(|c| c.name.clone())
                 .collect(),
             full_size: Arc::new(FullSizeCounts::of(&self.scenario, self.kinds.clone())),
-            plans: Some(self.world.plans.clone()),
+            // Small buffers that have the orders of large ones need not be asked about those.
+            plans: match self.plans_at_full_size {
+                true => None,
+                false => Some(self.world.plans.clone()),
+            },
         }
     }
 }

@@ -6,10 +6,13 @@
 
 mod argument;
 mod environment;
+mod in_code;
 mod limits;
+pub mod lint;
 pub mod megatron;
 mod read;
 mod rules;
+mod scale;
 mod shape;
 
 pub use argument::{
@@ -18,6 +21,7 @@ pub use argument::{
 };
 pub use limits::*;
 pub use read::is_recipe;
+pub use scale::{Change, GrowError, ScaleOptions, Scaled, scaled};
 
 use std::collections::BTreeMap;
 
@@ -181,6 +185,16 @@ impl Recipe {
     /// `None` if any rule is broken; `findings` then says which.
     pub fn from_table(table: &Table, path: &str, findings: &mut Findings) -> Option<Recipe> {
         read::recipe(table, path, findings)
+    }
+
+    /// As [`Recipe::from_table`], for a recipe that is scaled before it runs: the training state
+    /// of its virtual ranks may have any size, and what is not simulated yet is not refused.
+    pub fn full_size_from_table(
+        table: &Table,
+        path: &str,
+        findings: &mut Findings,
+    ) -> Option<Recipe> {
+        read::full_size_recipe(table, path, findings)
     }
 
     /// Reads a recipe file. `Ok` carries the warnings.

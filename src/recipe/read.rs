@@ -15,6 +15,19 @@ pub fn is_recipe(document: &Table) -> bool {
 }
 
 pub(super) fn recipe(table: &Table, path: &str, findings: &mut Findings) -> Option<Recipe> {
+    let recipe = full_size_recipe(table, path, findings)?;
+    let errors_before = findings.error_count();
+    rules::pending(&recipe, &table.place, findings);
+    rules::size(&recipe, &table.place, findings);
+    (findings.error_count() == errors_before).then_some(recipe)
+}
+
+/// A recipe whose rules hold, however large it is.
+pub(super) fn full_size_recipe(
+    table: &Table,
+    path: &str,
+    findings: &mut Findings,
+) -> Option<Recipe> {
     let errors_before = findings.error_count();
     let mut reader = Reader::new(table, path, findings);
     let draft = draft(&mut reader);
@@ -22,10 +35,6 @@ pub(super) fn recipe(table: &Table, path: &str, findings: &mut Findings) -> Opti
     neutral_arguments(&mut reader);
     reader.finish();
     rules::layout(&draft, &table.place, findings);
-    if findings.error_count() == errors_before {
-        rules::pending(&recipe, &table.place, findings);
-        rules::size(&recipe, &table.place, findings);
-    }
     (findings.error_count() == errors_before).then_some(recipe)
 }
 

@@ -72,32 +72,40 @@ fn one(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>) -> Option<Given> {
         }
         _ => return reader.wrong_type("allocations", item, "a path", None).value,
     };
+    match of_source(source) {
+        Ok(file) => {
+            let place = item.place.clone();
+            Some(Given { file, place })
+        }
+        Err(finding) => {
+            let finding = finding.with_context(Some(&item.place), "which is named here");
+            reader.findings.push(finding);
+            None
+        }
+    }
+}
+
+/// What a text says; the error is boxed, as it is large and rare.
+pub(super) fn of_source(source: Source) -> Result<AllocationFile, Box<Diagnostic>> {
     match Allocation::from_toml(&source.text) {
         Ok(mut allocation) => {
             allocation.name = escaped(&allocation.name).into_owned();
             let name = allocation.name.clone();
-            let file = AllocationFile {
+            Ok(AllocationFile {
                 name,
                 source,
                 allocation,
-            };
-            Some(Given {
-                file,
-                place: item.place.clone(),
             })
         }
         Err(error) => {
             let span = error.span.clone().unwrap_or(0..source.text.len());
-            reader.findings.push(
-                Diagnostic::error("allocation", error.to_string())
-                    .at(&Place::new(&source, span), "in this allocation")
-                    .with_context(Some(&item.place), "which is named here")
-                    .with_help(
-                        "an allocation is `name = \"...\"` and `hosts = [[0, 1, ...], ...]`: the \
-                         ranks on each host",
-                    ),
-            );
-            None
+            let finding = Diagnostic::error("allocation", error.to_string())
+                .at(&Place::new(&source, span), "in this allocation")
+                .with_help(
+                    "an allocation is `name = \"...\"` and `hosts = [[0, 1, ...], ...]`: the \
+                     ranks on each host",
+                );
+            Err(Box::new(finding))
         }
     }
 }

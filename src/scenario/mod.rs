@@ -7,12 +7,15 @@ mod content;
 mod find;
 mod full_size;
 mod grade;
+mod in_code;
 mod load;
 mod read;
+#[cfg(feature = "strategies")]
+pub mod strategies;
 
 pub use choice::{ChoiceVariable, Scope, Values};
 pub use find::{Found, find_by_hash};
-pub use full_size::FullSize;
+pub use full_size::{FullModel, FullSize};
 pub use grade::Grade;
 pub use load::{Loaded, Overrides};
 

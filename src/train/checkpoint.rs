@@ -1,13 +1,9 @@
 //! The training state of all ranks, in memory and as a safetensors file.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
-use safetensors::SafeTensors;
-use safetensors::tensor::TensorView;
-
-use crate::numerics::Dtype;
+use crate::train::tensor_file::{CheckpointError, TensorFile, damaged};
 use crate::world::{Component, State, StateTensor};
 
 /// The one metadata key of a checkpoint: the number of steps that were done.
@@ -21,8 +17,23 @@ pub struct RankState {
 
 impl RankState {
     pub fn get(&self, component: Component, name: &str) -> Option<&[u32]> {
-        let key = (component, name.to_string());
-        self.tensors.get(&key).map(|tensor| tensor.words.as_slice())
+        self.tensor(component, name)
+            .map(|tensor| tensor.words.as_slice())
+    }
+
+    pub fn tensor(&self, component: Component, name: &str) -> Option<&StateTensor> {
+        self.tensors.get(&(component, name.to_string()))
+    }
+
+    /// Puts a tensor in, in the place of one of the same name.
+    pub fn insert(&mut self, component: Component, name: &str, tensor: StateTensor) {
+        self.tensors.insert((component, name.to_string()), tensor);
+    }
+
+    /// Every tensor by (component, name), ascending.
+    pub fn tensors(&self) -> impl Iterator<Item = (Component, &str, &StateTensor)> {
+        let entries = self.tensors.iter();
+        entries.map(|((component, name), tensor)| (*component, name.as_str(), tensor))
     }
 }
 
@@ -33,28 +44,18 @@ pub struct Checkpoint {
     ranks: BTreeMap<u32, RankState>,
 }
 
-/// Why a checkpoint could not be written or read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckpointError {
-    #[error("{path}: {source}")]
-    Io {
-        path: String,
-        source: std::io::Error,
-    },
-    #[error("{path} is not a checkpoint: {reason}")]
-    Damaged { path: String, reason: String },
-}
-
 impl Checkpoint {
+    pub fn new(steps: u32, ranks: BTreeMap<u32, RankState>) -> Checkpoint {
+        Checkpoint { steps, ranks }
+    }
+
     /// The state that a run kept after `steps` steps, without the `omitted` components.
     pub fn from_state(steps: u32, state: &State, omitted: &[Component]) -> Checkpoint {
         let mut ranks: BTreeMap<u32, RankState> = BTreeMap::new();
         for ((rank, component, name), tensor) in state {
             let kept = ranks.entry(*rank).or_default();
             if !omitted.contains(component) {
-                kept.tensors
-                    .insert((*component, name.clone()), tensor.clone());
+                kept.insert(*component, name, tensor.clone());
             }
         }
         Checkpoint { steps, ranks }
@@ -70,27 +71,16 @@ impl Checkpoint {
     /// # Errors
     /// Any failure of the file system.
     pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
-        let packed: Vec<(String, Dtype, Vec<u8>)> = self
-            .ranks
-            .iter()
-            .flat_map(|(rank, state)| state.tensors.iter().map(move |entry| pack(*rank, entry)))
-            .collect();
-        let views = packed.iter().map(|(name, dtype, bytes)| {
-            let count = bytes.len() / dtype.wire_bytes() as usize;
-            let view = TensorView::new(file_dtype(*dtype), vec![count], bytes);
-            (name.as_str(), view.expect("bytes are whole elements"))
-        });
-        let metadata = [(STEPS_KEY.to_string(), self.steps.to_string())];
-        let bytes = safetensors::serialize(views, Some(metadata.into_iter().collect()))
-            .map_err(|error| damaged(path, error))?;
-        let aside = path.with_extension("partial");
-        let write = || -> std::io::Result<()> {
-            let mut file = std::fs::File::create(&aside)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            std::fs::rename(&aside, path)
-        };
-        write().map_err(|source| io_error(path, source))
+        let mut file = TensorFile::default();
+        let steps = self.steps.to_string();
+        file.metadata.insert(STEPS_KEY.to_string(), steps);
+        for (rank, state) in &self.ranks {
+            for (component, name, tensor) in state.tensors() {
+                let name = format!("{rank}/{component}/{name}");
+                file.tensors.insert(name, tensor.clone());
+            }
+        }
+        file.save(path)
     }
 
     /// Reads what `save` wrote.
@@ -98,120 +88,37 @@ impl Checkpoint {
     /// # Errors
     /// A file that cannot be read, or that is not such a checkpoint.
     pub fn load(path: &Path) -> Result<Checkpoint, CheckpointError> {
-        let bytes = std::fs::read(path).map_err(|source| io_error(path, source))?;
-        let (_, metadata) =
-            SafeTensors::read_metadata(&bytes).map_err(|error| damaged(path, error))?;
-        let steps = metadata
-            .metadata()
-            .as_ref()
-            .and_then(|keys| keys.get(STEPS_KEY));
-        let steps = steps.and_then(|steps| steps.parse().ok());
-        let steps = steps.ok_or_else(|| damaged(path, format!("no number under {STEPS_KEY}")))?;
-        let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, error))?;
+        let file = TensorFile::load(path)?;
+        let steps = file.number(STEPS_KEY, path)?;
         let mut ranks: BTreeMap<u32, RankState> = BTreeMap::new();
-        for (name, view) in file.tensors() {
+        for (name, tensor) in file.tensors {
             let (rank, component, name) = split_name(&name)
                 .ok_or_else(|| damaged(path, format!("`{name}` is not rank/component/name")))?;
-            let tensor = unpack(&view).ok_or_else(|| {
-                damaged(path, format!("`{name}` has the type {:?}", view.dtype()))
-            })?;
             ranks
                 .entry(rank)
                 .or_default()
-                .tensors
-                .insert((component, name), tensor);
+                .insert(component, name, tensor);
         }
         Ok(Checkpoint { steps, ranks })
     }
 }
 
-fn io_error(path: &Path, source: std::io::Error) -> CheckpointError {
-    CheckpointError::Io {
-        path: path.display().to_string(),
-        source,
-    }
+fn split_name(name: &str) -> Option<(u32, Component, &str)> {
+    let (rank, rest) = name.split_once('/')?;
+    let (component, name) = rest.split_once('/')?;
+    Some((rank.parse().ok()?, component_named(component)?, name))
 }
 
-fn damaged(path: &Path, reason: impl std::fmt::Display) -> CheckpointError {
-    CheckpointError::Damaged {
-        path: path.display().to_string(),
-        reason: reason.to_string(),
-    }
-}
-
-fn pack(
-    rank: u32,
-    ((component, name), tensor): (&(Component, String), &StateTensor),
-) -> (String, Dtype, Vec<u8>) {
-    let float = |word: &u32| f32::from_bits(*word);
-    let bytes = match tensor.dtype {
-        Dtype::F32 | Dtype::U32 => tensor.words.iter().flat_map(|w| w.to_le_bytes()).collect(),
-        Dtype::Bf16 => tensor
-            .words
-            .iter()
-            .flat_map(|w| half::bf16::from_f32(float(w)).to_le_bytes())
-            .collect(),
-        Dtype::F16 => tensor
-            .words
-            .iter()
-            .flat_map(|w| half::f16::from_f32(float(w)).to_le_bytes())
-            .collect(),
-    };
-    (
-        format!("{rank}/{}/{name}", component.name()),
-        tensor.dtype,
-        bytes,
-    )
-}
-
-fn unpack(view: &TensorView<'_>) -> Option<StateTensor> {
-    let data = view.data();
-    let wide = || {
-        data.chunks_exact(4)
-            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-    };
-    let narrow = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
-    let (dtype, words) = match view.dtype() {
-        safetensors::Dtype::F32 => (Dtype::F32, wide().collect()),
-        safetensors::Dtype::U32 => (Dtype::U32, wide().collect()),
-        safetensors::Dtype::BF16 => (
-            Dtype::Bf16,
-            narrow()
-                .map(|b| half::bf16::from_le_bytes(b).to_f32().to_bits())
-                .collect(),
-        ),
-        safetensors::Dtype::F16 => (
-            Dtype::F16,
-            narrow()
-                .map(|b| half::f16::from_le_bytes(b).to_f32().to_bits())
-                .collect(),
-        ),
-        _ => return None,
-    };
-    Some(StateTensor { dtype, words })
-}
-
-fn file_dtype(dtype: Dtype) -> safetensors::Dtype {
-    match dtype {
-        Dtype::F32 => safetensors::Dtype::F32,
-        Dtype::Bf16 => safetensors::Dtype::BF16,
-        Dtype::F16 => safetensors::Dtype::F16,
-        Dtype::U32 => safetensors::Dtype::U32,
-    }
-}
-
-fn split_name(name: &str) -> Option<(u32, Component, String)> {
-    let mut parts = name.splitn(3, '/');
-    let rank = parts.next()?.parse().ok()?;
-    let component = parts.next()?;
+/// The component that files call `name`.
+pub(super) fn component_named(name: &str) -> Option<Component> {
     let mut components = Component::ALL.into_iter();
-    let component = components.find(|known| known.name() == component)?;
-    Some((rank, component, parts.next()?.to_string()))
+    components.find(|known| known.name() == name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::numerics::Dtype;
 
     fn state() -> State {
         let mut state = State::new();

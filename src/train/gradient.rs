@@ -5,8 +5,8 @@ use crate::model::{ParameterId, Partition, Stage};
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::train::bucket::FlatLayout;
-use crate::train::layout::GroupIds;
 use crate::train::options::TrainOptions;
+use crate::train::process_groups::GroupIds;
 use crate::world::{Family, Handle, LocalOrder, Phase, Rank, SlotFold, Tensor};
 
 /// The gradient buffers of one rank.

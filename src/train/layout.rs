@@ -1,13 +1,19 @@
-//! Where a rank stands in the parallel layout, and the communicators that follow from it.
+//! Where a rank stands in the parallel layout.
 
-use crate::world::{Communicator, GroupId};
+use crate::job;
+use crate::train::process_groups::{CommunicatorKind, GroupIds, ProcessGroups};
+use crate::world::Communicator;
 
 /// Sizes of the parallel dimensions, and the order in which ranks are numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub tensor_model_parallel_size: u32,
     pub pipeline_model_parallel_size: u32,
+    /// Model chunks of each pipeline stage; 1 is no interleaving.
+    pub num_virtual_stages_per_pipeline_rank: u32,
     pub data_parallel_size: u32,
+    /// Blocks of data-parallel ranks that each hold the whole optimizer state.
+    pub num_distributed_optimizer_instances: u32,
     /// Pipeline stages are numbered before data-parallel ranks: Megatron's
     /// `use_tp_pp_dp_mapping`, "tp-cp-ep-pp-dp" instead of "tp-cp-ep-dp-pp".
     pub use_tp_pp_dp_mapping: bool,
@@ -21,43 +27,15 @@ pub enum LayoutError {
     Zero(&'static str),
     #[error("the layout has {ranks} ranks, more than {limit}")]
     TooManyRanks { ranks: u64, limit: u64 },
-}
-
-/// Which ranks a communicator joins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CommunicatorKind {
-    TensorParallel,
-    DataParallel,
-    /// Tensor and pipeline parallel together: one copy of the model.
-    ModelParallel,
-    World,
-}
-
-impl CommunicatorKind {
-    const ALL: [CommunicatorKind; 4] = [
-        CommunicatorKind::TensorParallel,
-        CommunicatorKind::DataParallel,
-        CommunicatorKind::ModelParallel,
-        CommunicatorKind::World,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            CommunicatorKind::TensorParallel => "tp",
-            CommunicatorKind::DataParallel => "dp",
-            CommunicatorKind::ModelParallel => "mp",
-            CommunicatorKind::World => "world",
-        }
-    }
-}
-
-/// The communicators one rank belongs to, by their places in `Layout::communicators`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupIds {
-    pub tensor: GroupId,
-    pub data: GroupId,
-    pub model: GroupId,
-    pub world: GroupId,
+    #[error(
+        "num_distributed_optimizer_instances is {instances}, which does not divide {data} data-parallel ranks"
+    )]
+    Instances { instances: u32, data: u32 },
+    #[error(
+        "num_virtual_stages_per_pipeline_rank is {0} with one pipeline stage: interleaving needs \
+         at least two"
+    )]
+    InterleavedWithoutPipeline(u32),
 }
 
 /// A rank's place in each dimension.
@@ -71,19 +49,36 @@ pub struct Coordinates {
 const RANK_LIMIT: u64 = 1 << 16;
 
 impl Layout {
+    /// Three sizes, Megatron's default order, and nothing else.
+    pub const fn plain(tensor: u32, pipeline: u32, data: u32) -> Layout {
+        Layout {
+            tensor_model_parallel_size: tensor,
+            pipeline_model_parallel_size: pipeline,
+            num_virtual_stages_per_pipeline_rank: 1,
+            data_parallel_size: data,
+            num_distributed_optimizer_instances: 1,
+            use_tp_pp_dp_mapping: false,
+        }
+    }
+
     pub fn check(&self) -> Result<(), LayoutError> {
+        let chunks = self.num_virtual_stages_per_pipeline_rank;
+        let instances = self.num_distributed_optimizer_instances;
+        let (pipeline, data) = (self.pipeline_model_parallel_size, self.data_parallel_size);
         let sizes = [
             (
                 "tensor_model_parallel_size",
                 self.tensor_model_parallel_size,
             ),
-            (
-                "pipeline_model_parallel_size",
-                self.pipeline_model_parallel_size,
-            ),
-            ("data_parallel_size", self.data_parallel_size),
+            ("pipeline_model_parallel_size", pipeline),
+            ("data_parallel_size", data),
         ];
-        if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
+        let others = [
+            ("num_virtual_stages_per_pipeline_rank", chunks),
+            ("num_distributed_optimizer_instances", instances),
+        ];
+        let mut all = sizes.iter().chain(&others);
+        if let Some((name, _)) = all.find(|(_, size)| *size == 0) {
             return Err(LayoutError::Zero(name));
         }
         let ranks = sizes
@@ -95,12 +90,37 @@ impl Layout {
                 limit: RANK_LIMIT,
             });
         }
+        if !data.is_multiple_of(instances) {
+            return Err(LayoutError::Instances { instances, data });
+        }
+        if chunks > 1 && pipeline == 1 {
+            return Err(LayoutError::InterleavedWithoutPipeline(chunks));
+        }
         Ok(())
     }
 
     pub fn world_size(&self) -> u32 {
         let model = self.tensor_model_parallel_size * self.pipeline_model_parallel_size;
         model * self.data_parallel_size
+    }
+
+    /// Parts that the layers are cut into: every chunk of every stage.
+    pub fn virtual_stages(&self) -> u32 {
+        let chunks = self.num_virtual_stages_per_pipeline_rank;
+        self.pipeline_model_parallel_size.saturating_mul(chunks)
+    }
+
+    /// The virtual stage that is chunk `chunk` of stage `stage`: chunks are dealt to stages in
+    /// turn (Megatron-LM, `get_transformer_layer_offset`).
+    pub fn virtual_stage(&self, stage: u32, chunk: u32) -> u32 {
+        assert!(stage < self.pipeline_model_parallel_size);
+        assert!(chunk < self.num_virtual_stages_per_pipeline_rank);
+        chunk * self.pipeline_model_parallel_size + stage
+    }
+
+    /// Data-parallel ranks of one optimizer instance, over which its state is cut into shards.
+    pub fn instance_size(&self) -> u32 {
+        self.data_parallel_size / self.num_distributed_optimizer_instances
     }
 
     /// Global rank at `place`.
@@ -144,72 +164,42 @@ impl Layout {
         }
     }
 
-    /// Every communicator: tensor-parallel groups, data-parallel ones, model-parallel ones, the
-    /// world; each kind in order of its least rank, ranks ascending.
-    pub fn communicators(&self) -> Vec<Communicator> {
-        let mut list = Vec::new();
-        for kind in CommunicatorKind::ALL {
-            for place in 0..self.group_count(kind) {
-                let named = |rank: &u32| self.group_place(kind, *rank) == place;
-                let name = format!("{}{place}", kind.name());
-                let ranks: Vec<u32> = (0..self.world_size()).filter(named).collect();
-                list.push(Communicator {
-                    name,
-                    ranks: ranks.into(),
-                });
-            }
+    /// The job that this layout is, as Megatron-LM's `initialize_model_parallel` is told.
+    pub fn job(&self) -> job::Layout {
+        let chunks = self.num_virtual_stages_per_pipeline_rank;
+        let order = match self.use_tp_pp_dp_mapping {
+            true => "tp-cp-ep-pp-dp",
+            false => "tp-cp-ep-dp-pp",
+        };
+        job::Layout {
+            tensor_model_parallel_size: self.tensor_model_parallel_size,
+            pipeline_model_parallel_size: self.pipeline_model_parallel_size,
+            virtual_pipeline_model_parallel_size: (chunks > 1).then_some(chunks),
+            num_distributed_optimizer_instances: self.num_distributed_optimizer_instances,
+            order: order.to_owned(),
+            ..job::Layout::data_parallel(self.world_size())
         }
-        list
+    }
+
+    /// Every communicator, and which of them each rank is in. Made once for a world: it costs what
+    /// the world has of ranks.
+    pub fn process_groups(&self) -> ProcessGroups {
+        ProcessGroups::of(self)
+    }
+
+    /// The communicators of `process_groups`.
+    pub fn communicators(&self) -> Vec<Communicator> {
+        self.process_groups().communicators
     }
 
     /// What each communicator of `communicators` joins, in the same order.
     pub fn communicator_kinds(&self) -> Vec<CommunicatorKind> {
-        let kinds = CommunicatorKind::ALL.into_iter();
-        kinds
-            .flat_map(|kind| std::iter::repeat_n(kind, self.group_count(kind) as usize))
-            .collect()
+        self.process_groups().kinds
     }
 
     /// Where `rank`'s communicators stand in `communicators`.
     pub fn groups_of(&self, rank: u32) -> GroupIds {
-        let id = |kind| {
-            let before = CommunicatorKind::ALL
-                .iter()
-                .take_while(|other| **other != kind);
-            let first: u32 = before.map(|other| self.group_count(*other)).sum();
-            GroupId(first + self.group_place(kind, rank))
-        };
-        GroupIds {
-            tensor: id(CommunicatorKind::TensorParallel),
-            data: id(CommunicatorKind::DataParallel),
-            model: id(CommunicatorKind::ModelParallel),
-            world: id(CommunicatorKind::World),
-        }
-    }
-
-    fn group_count(&self, kind: CommunicatorKind) -> u32 {
-        let size = match kind {
-            CommunicatorKind::TensorParallel => self.tensor_model_parallel_size,
-            CommunicatorKind::DataParallel => self.data_parallel_size,
-            CommunicatorKind::ModelParallel => {
-                self.tensor_model_parallel_size * self.pipeline_model_parallel_size
-            }
-            CommunicatorKind::World => self.world_size(),
-        };
-        self.world_size() / size
-    }
-
-    /// The number of a rank's group among those of its kind, which go by their least ranks.
-    fn group_place(&self, kind: CommunicatorKind, rank: u32) -> u32 {
-        let place = self.coordinates(rank);
-        match kind {
-            CommunicatorKind::TensorParallel => rank / self.tensor_model_parallel_size,
-            CommunicatorKind::DataParallel => {
-                place.tensor + self.tensor_model_parallel_size * place.stage
-            }
-            CommunicatorKind::ModelParallel => place.data,
-            CommunicatorKind::World => 0,
-        }
+        self.process_groups().of_rank(rank)
     }
 }
 
@@ -217,51 +207,44 @@ impl Layout {
 mod tests {
     use super::*;
 
-    fn layout(mapping: bool) -> Layout {
-        Layout {
-            tensor_model_parallel_size: 2,
-            pipeline_model_parallel_size: 2,
-            data_parallel_size: 4,
-            use_tp_pp_dp_mapping: mapping,
-        }
-    }
-
     #[test]
-    fn default_order_is_tp_dp_pp() {
-        let list = layout(false).communicators();
-        let data: Vec<&[u32]> = list
-            .iter()
-            .filter(|c| c.name.starts_with("dp"))
-            .map(|c| &c.ranks[..])
-            .collect();
-        assert_eq!(
-            data,
-            [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]
-        );
-        let model = list.iter().find(|c| c.name == "mp0").unwrap();
-        assert_eq!(model.ranks[..], [0, 1, 8, 9]);
-    }
-
-    #[test]
-    fn other_mapping_puts_stages_first() {
-        let list = layout(true).communicators();
-        let model = list.iter().find(|c| c.name == "mp0").unwrap();
-        assert_eq!(model.ranks[..], [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn coordinates_are_inverse_and_groups_hold_their_rank() {
+    fn coordinates_are_inverse_of_ranks() {
         for mapping in [false, true] {
-            let layout = layout(mapping);
-            let list = layout.communicators();
-            assert_eq!(list.len(), 8 + 4 + 4 + 1);
-            for rank in 0..16 {
+            let layout = Layout {
+                use_tp_pp_dp_mapping: mapping,
+                ..Layout::plain(2, 3, 4)
+            };
+            for rank in 0..24 {
                 assert_eq!(layout.rank(layout.coordinates(rank)), rank);
-                let ids = layout.groups_of(rank);
-                for id in [ids.tensor, ids.data, ids.model, ids.world] {
-                    assert!(list[id.0 as usize].ranks.contains(&rank));
-                }
             }
         }
+    }
+
+    /// Chunk c of stage s has the layers from (c * stages + s) * layers a chunk.
+    #[test]
+    fn chunks_are_dealt_in_turn() {
+        let layout = Layout {
+            num_virtual_stages_per_pipeline_rank: 3,
+            ..Layout::plain(1, 2, 1)
+        };
+        let of = |stage| [0, 1, 2].map(|chunk| layout.virtual_stage(stage, chunk));
+        assert_eq!((of(0), of(1)), ([0, 2, 4], [1, 3, 5]));
+        assert_eq!(layout.virtual_stages(), 6);
+    }
+
+    #[test]
+    fn what_is_no_layout_is_named() {
+        let mut layout = Layout::plain(1, 1, 4);
+        layout.num_distributed_optimizer_instances = 3;
+        let wrong = layout.check().unwrap_err().to_string();
+        assert!(wrong.contains("does not divide 4"), "{wrong}");
+        layout.num_distributed_optimizer_instances = 2;
+        layout.num_virtual_stages_per_pipeline_rank = 2;
+        let wrong = layout.check().unwrap_err();
+        assert_eq!(wrong, LayoutError::InterleavedWithoutPipeline(2));
+        layout.pipeline_model_parallel_size = 2;
+        assert_eq!(layout.check(), Ok(()));
+        layout.num_virtual_stages_per_pipeline_rank = 0;
+        assert!(matches!(layout.check(), Err(LayoutError::Zero(_))));
     }
 }

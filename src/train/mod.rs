@@ -2,26 +2,33 @@
 
 mod batch;
 mod bucket;
+mod canonical;
 mod checkpoint;
 mod corpus;
 mod gradient;
+mod holding;
 mod initial;
 mod layout;
 mod memory;
 mod optimizer;
 mod options;
 mod pipeline;
+mod process_groups;
 mod program;
 mod start;
+mod tensor_file;
 mod trainer;
 
 pub use batch::{Batch, vocabulary_segments};
 pub use bucket::{Bucket, FlatLayout};
-pub use checkpoint::{Checkpoint, CheckpointError, RankState};
+pub use canonical::{CanonicalError, CanonicalState, StateDifference};
+pub use checkpoint::{Checkpoint, RankState};
 pub use corpus::{BUILT_IN_TEXT, Corpus, CorpusError};
 pub use initial::Initial;
-pub use layout::{CommunicatorKind, Coordinates, GroupIds, Layout, LayoutError};
+pub use layout::{Coordinates, Layout, LayoutError};
 pub use memory::RankWords;
 pub use options::{OptionsError, TrainOptions};
+pub use process_groups::{CommunicatorKind, GroupIds, ProcessGroups};
 pub use program::{Run, program};
+pub use tensor_file::CheckpointError;
 pub use trainer::Trainer;

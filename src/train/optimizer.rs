@@ -7,8 +7,8 @@ use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
-use crate::train::layout::GroupIds;
 use crate::train::options::TrainOptions;
+use crate::train::process_groups::GroupIds;
 use crate::world::{Family, GroupId, LocalOrder, Phase, Rank, SlotFold, Tensor};
 
 /// Optimizer state. All but the cells has the shard's length.

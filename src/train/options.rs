@@ -61,7 +61,9 @@ impl From<&Recipe> for TrainOptions {
             layout: Layout {
                 tensor_model_parallel_size: recipe.tensor_model_parallel_size,
                 pipeline_model_parallel_size: recipe.pipeline_model_parallel_size,
+                num_virtual_stages_per_pipeline_rank: recipe.num_virtual_stages_per_pipeline_rank,
                 data_parallel_size: recipe.data_parallel_size(),
+                num_distributed_optimizer_instances: recipe.num_distributed_optimizer_instances,
                 use_tp_pp_dp_mapping: recipe.use_tp_pp_dp_mapping,
             },
             global_batch_size: recipe.global_batch_size,
@@ -254,12 +256,7 @@ mod tests {
                 wgrad_splits: 3,
                 orders: Orders::ORDERED,
             },
-            layout: Layout {
-                tensor_model_parallel_size: 2,
-                pipeline_model_parallel_size: 2,
-                data_parallel_size: 4,
-                use_tp_pp_dp_mapping: false,
-            },
+            layout: Layout::plain(2, 2, 4),
             global_batch_size: 16,
             use_distributed_optimizer: true,
             grad_reduce_in_bf16: false,

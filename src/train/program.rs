@@ -26,8 +26,9 @@ pub fn program(
     initial: Initial,
     run: Run,
 ) -> impl Fn(&mut Rank) -> Result<(), RankError> + Sync {
+    let groups = options.layout.process_groups();
     move |rank: &mut Rank| {
-        let groups = options.layout.groups_of(rank.id);
+        let groups = groups.of_rank(rank.id);
         let state = run
             .checkpoint
             .as_deref()

@@ -1,11 +1,9 @@
 //! What a rank's memory holds before the first step: a checkpoint's tensors where it has them, a
 //! fresh start's elsewhere, and constants.
 
-use std::ops::Range;
-
 use crate::model::rope_tables;
 use crate::train::checkpoint::RankState;
-use crate::train::gradient::shards;
+use crate::train::holding::owned;
 use crate::train::initial::Initial;
 use crate::train::trainer::Trainer;
 use crate::world::{Component, Rank, RankError, Tensor};
@@ -27,7 +25,7 @@ impl Trainer {
         };
         let values = self.model_words(&fresh, &from)?;
         rank.upload("parameters", store.values, &values);
-        let owned = self.owned();
+        let owned = owned(&self.options, &self.layout, self.place);
         let main: Vec<u32> = owned
             .iter()
             .flat_map(|part| &fresh[part.start as usize..part.end as usize])
@@ -106,15 +104,6 @@ impl Trainer {
             words[range].copy_from_slice(&kept);
         }
         Ok(words)
-    }
-
-    /// Flat words whose optimizer state this rank holds.
-    fn owned(&self) -> Vec<Range<u32>> {
-        if shards(&self.options) {
-            self.layout.shard(self.place.data)
-        } else {
-            std::iter::once(0..self.layout.len()).collect()
-        }
     }
 
     /// Megatron-LM's `_set_random_seed` and `model_parallel_cuda_manual_seed`: stages differ by

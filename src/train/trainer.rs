@@ -11,10 +11,11 @@ use crate::train::checkpoint::RankState;
 use crate::train::corpus::Corpus;
 use crate::train::gradient::{Gradients, shards};
 use crate::train::initial::Initial;
-use crate::train::layout::{Coordinates, GroupIds};
+use crate::train::layout::Coordinates;
 use crate::train::optimizer::Optimizer;
 use crate::train::options::TrainOptions;
 use crate::train::pipeline::{Neighbours, Pipeline, StepData};
+use crate::train::process_groups::GroupIds;
 use crate::world::{
     Component, Family, LocalOrder, Phase, Rank, RankError, Segments, SlotFold, Tensor,
 };

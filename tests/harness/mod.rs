@@ -66,12 +66,7 @@ pub fn small_options() -> TrainOptions {
             wgrad_splits: 3,
             orders: Orders::ORDERED,
         },
-        layout: Layout {
-            tensor_model_parallel_size: 1,
-            pipeline_model_parallel_size: 1,
-            data_parallel_size: 1,
-            use_tp_pp_dp_mapping: false,
-        },
+        layout: Layout::plain(1, 1, 1),
         global_batch_size: 8,
         use_distributed_optimizer: false,
         grad_reduce_in_bf16: false,
@@ -137,8 +132,9 @@ pub fn train(
         .check(options.model.seq_length, options.model.padded_vocab_size)
         .expect("data fits");
     let seen: Mutex<BTreeMap<u32, Seen>> = Mutex::new(BTreeMap::new());
+    let groups = options.layout.process_groups();
     let program = |rank: &mut Rank| {
-        let groups = options.layout.groups_of(rank.id);
+        let groups = groups.of_rank(rank.id);
         let mut trainer = Trainer::new(rank, options, groups, corpus.clone(), initial, None)?;
         rank.end_setup()?;
         for step in 0..steps {

@@ -1,17 +1,25 @@
 //! Megatron-LM's configurations as bitproof's recipes: functional-test files, argument blocks of
 //! job logs, launch lines.
 
+mod catalogue;
 mod command_line;
 mod functional_test;
 mod given;
 mod launch;
 mod log;
 mod log_file;
+mod meaning;
 mod python;
 mod read;
 mod spelling;
 mod yaml;
 
+pub use catalogue::{Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, variable};
 pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 pub use log_file::open;
+pub(crate) use meaning::Values;
+pub use meaning::{
+    CaseFields, Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood,
+    Verdict, World, WorldBasis, understand,
+};
 pub use read::{is_megatron, kind_of};

@@ -6,10 +6,10 @@ mod finding;
 mod points;
 mod style;
 
-use crate::scenario::Grade;
-
-use super::Report;
 use super::exit::is_met;
+use super::{Report, Requirement};
+use crate::prove::outcome::Outcome;
+use crate::scenario::Grade;
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +84,14 @@ impl Report {
         let mut page = Page::default();
         finding::explain(&mut page, &self.outcome);
         style::plain(&page.text)
+    }
+}
+
+/// The report without styles, as the command line prints it for a check without flags.
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let report = Report::new(self.clone(), &Requirement::default(), None);
+        f.write_str(&style::plain(&report.to_human(Detail::Usual)))
     }
 }
 

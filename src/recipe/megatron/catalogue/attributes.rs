@@ -1,0 +1,55 @@
+//! What an argument dump lists beside the arguments: attributes that `validate_args` derives, and
+//! arguments of earlier versions. Written by the attribute's name.
+
+use super::argument::{Argument, Effect::*, Kind::*, arg, flag};
+
+const DERIVED: super::Effect =
+    NoBits("derived from other arguments, which are judged themselves (validate_args)");
+const PROCESS: super::Effect = NoBits("which process wrote the dump");
+const REMOVED: super::Effect =
+    NoBits("of an earlier version; it chose between paths that gave the same values");
+
+pub(super) const ATTRIBUTES: &[Argument] = &[
+    arg("rank", Int, "0", PROCESS),
+    arg("world-size", Int, "1", Used("the number of ranks")),
+    arg("data-parallel-size", Int, "", DERIVED),
+    arg("transformer-pipeline-model-parallel-size", Int, "", DERIVED),
+    arg(
+        "virtual-pipeline-model-parallel-size",
+        Int,
+        "",
+        Used("the layout"),
+    ),
+    arg("gtp-weight-remat-size", Int, "1", DERIVED),
+    arg("expert-gtp-weight-remat-size", Int, "1", DERIVED),
+    arg("params-dtype", Text, "", DERIVED),
+    flag("variable-seq-lengths", DERIVED),
+    arg("consumed-train-samples", Int, "0", DERIVED),
+    arg("skipped-train-samples", Int, "0", DERIVED),
+    arg("consumed-valid-samples", Int, "0", DERIVED),
+    arg("consumed-train-bins", Int, "0", DERIVED),
+    arg("iteration", Int, "0", DERIVED),
+    arg("num-floating-point-operations-so-far", Float, "0", DERIVED),
+    arg("use-dist-ckpt", Toggle, "", DERIVED).dest_of("use_dist_ckpt"),
+    flag("use-layer-wise-distributed-optimizer", DERIVED),
+    flag("cpu-offloading", DERIVED),
+    arg("grpo-samples-per-iteration", Int, "", DERIVED),
+    flag("-is-global-batch-size-explicitly-specified", DERIVED)
+        .dest_of("_is_global_batch_size_explicitly_specified"),
+    flag("do-train", DERIVED),
+    flag("do-valid", DERIVED),
+    flag("do-test", DERIVED),
+    arg("train-valid-test-num-samples", Texts, "", DERIVED),
+];
+
+pub(super) const EARLIER: &[Argument] = &[
+    flag("no-async-tensor-model-parallel-allreduce", REMOVED),
+    flag("async-tensor-model-parallel-allreduce", REMOVED),
+    flag("no-contiguous-buffers-in-local-ddp", REMOVED),
+    flag("overlap-p2p-communication", REMOVED),
+    flag("delay-grad-reduce", REMOVED),
+    flag("no-delay-grad-reduce", REMOVED),
+    flag("delay-param-gather", REMOVED),
+    flag("no-scatter-gather-tensors-in-pipeline", REMOVED),
+    arg("DDP-impl", Word(&["local", "torch"]), "local", REMOVED),
+];

@@ -1,0 +1,500 @@
+//! The full-size recipe as a table of our keys, each value at the place it was written at.
+
+use std::collections::BTreeMap;
+
+use super::super::GivenVariable;
+use super::fields::CaseFields;
+use super::schedule::{Schedule, schedule};
+use super::understood::{Derivation, World};
+use super::values::Values;
+use super::vocabulary;
+use crate::diagnostic::document::{Entry, Item, Table, Value};
+use crate::diagnostic::{Diagnostic, Findings, Place};
+
+/// What a recipe is made of.
+pub(super) struct Inputs<'a, 'v> {
+    pub values: &'a Values<'v>,
+    /// Of the phase itself.
+    pub fields: &'a CaseFields,
+    pub world: &'a World,
+    pub env: &'a [GivenVariable],
+    /// The switches of `[determinism]`.
+    pub orders: &'a [Derivation],
+}
+
+struct Draft<'a, 'v> {
+    inputs: &'a Inputs<'a, 'v>,
+    entries: BTreeMap<String, Entry>,
+    derived: Vec<Derivation>,
+}
+
+/// The table, and the values in it that no argument states.
+pub(super) fn table(inputs: &Inputs<'_, '_>, findings: &mut Findings) -> (Table, Vec<Derivation>) {
+    let mut draft = Draft {
+        inputs,
+        entries: BTreeMap::new(),
+        derived: Vec::new(),
+    };
+    draft.layout();
+    draft.shape(findings);
+    draft.activation(findings);
+    let batch = draft.batch();
+    draft.schedule(&schedule(inputs.values, batch, findings));
+    draft.optimizer();
+    draft.reduction();
+    draft.recompute(findings);
+    draft.checkpoints();
+    draft.determinism();
+    draft.environment();
+    let table = Table {
+        place: inputs.values.phase_place().clone(),
+        entries: draft.entries,
+    };
+    (table, draft.derived)
+}
+
+/// Steps of the run, for what is derived beside the recipe.
+pub(super) fn train_iters(inputs: &Inputs<'_, '_>) -> Option<u64> {
+    let mut scratch = Findings::default();
+    let batch = global_batch(inputs);
+    schedule(inputs.values, batch, &mut scratch).train
+}
+
+fn global_batch(inputs: &Inputs<'_, '_>) -> u64 {
+    let values = inputs.values;
+    let replicas = u64::from(inputs.world.size / inputs.fields.model_parallel_size.max(1)).max(1);
+    let micro = u64::from(values.count("micro_batch_size").unwrap_or(1));
+    match values.count("global_batch_size") {
+        Some(batch) => u64::from(batch),
+        None => micro.saturating_mul(replicas),
+    }
+}
+
+impl Draft<'_, '_> {
+    fn put(&mut self, key: &str, value: Value, place: Place) {
+        let item = Item {
+            value,
+            place: place.clone(),
+        };
+        let entry = Entry { key: place, item };
+        let before = self.entries.insert(key.to_string(), entry);
+        assert!(before.is_none(), "`{key}` twice");
+    }
+
+    fn whole(&mut self, key: &str, number: u64, dest: &str) {
+        let number = i64::try_from(number).unwrap_or(i64::MAX);
+        let place = self.inputs.values.place(dest).clone();
+        self.put(key, Value::Integer(number), place);
+    }
+
+    /// A count of the same name, where it is known.
+    fn count(&mut self, key: &str) {
+        if let Some(number) = self.inputs.values.integer(key) {
+            let place = self.inputs.values.place(key).clone();
+            self.put(key, Value::Integer(number), place);
+        }
+    }
+
+    fn real(&mut self, key: &str, dest: &str) {
+        if let Some(number) = self.inputs.values.real(dest) {
+            let place = self.inputs.values.place(dest).clone();
+            self.put(key, Value::Float(format!("{number:?}")), place);
+        }
+    }
+
+    fn flag(&mut self, key: &str, on: bool, dest: &str) {
+        let place = self.inputs.values.place(dest).clone();
+        self.put(key, Value::Boolean(on), place);
+    }
+
+    fn word(&mut self, key: &str, dest: &str) {
+        if let Some(text) = self.inputs.values.text(dest) {
+            let place = self.inputs.values.place(dest).clone();
+            self.put(key, Value::Text(text.to_string()), place);
+        }
+    }
+
+    fn derive(&mut self, key: &'static str, value: impl ToString, reason: impl Into<String>) {
+        self.derived.push(Derivation {
+            key,
+            value: value.to_string(),
+            reason: reason.into(),
+        });
+    }
+
+    fn layout(&mut self) {
+        let fields = self.inputs.fields;
+        let place = self.inputs.values.phase_place().clone();
+        let world = i64::from(self.inputs.world.size);
+        self.put("world_size", Value::Integer(world), place);
+        self.derive("world_size", world, self.inputs.world.reason.clone());
+        self.count("tensor_model_parallel_size");
+        self.count("pipeline_model_parallel_size");
+        if let (Some(chunks), Some(source)) = (fields.vpp, &fields.vpp_source) {
+            let key = "num_virtual_stages_per_pipeline_rank";
+            self.whole(key, u64::from(chunks), &source.replace('-', "_"));
+            let group = "microbatch_group_size_per_vp_stage";
+            if let Some(size) = self.inputs.values.count(group) {
+                let key = "microbatch_group_size_per_virtual_pipeline_stage";
+                self.whole(key, u64::from(size), group);
+            }
+        }
+        self.flag(
+            "sequence_parallel",
+            fields.sequence_parallel,
+            "sequence_parallel",
+        );
+        if fields.sequence_parallel_flag != fields.sequence_parallel {
+            self.derive(
+                "sequence_parallel",
+                false,
+                "Megatron switches it off where tensor_model_parallel_size is 1 (validate_args)",
+            );
+        }
+        let mapped = self.inputs.values.flag("use_tp_pp_dp_mapping");
+        self.flag("use_tp_pp_dp_mapping", mapped, "use_tp_pp_dp_mapping");
+    }
+
+    fn shape(&mut self, findings: &mut Findings) {
+        let values = self.inputs.values;
+        let layers = ["num_layers", "encoder_num_layers"];
+        if let Some(dest) = layers
+            .into_iter()
+            .find(|dest| values.integer(dest).is_some())
+        {
+            self.whole(
+                "num_layers",
+                u64::from(values.count(dest).unwrap_or(0)),
+                dest,
+            );
+        }
+        self.count("hidden_size");
+        self.count("num_attention_heads");
+        self.feed_forward();
+        if values.flag("group_query_attention") {
+            self.count("num_query_groups");
+        }
+        if values.is_given("kv_channels") {
+            self.count("kv_channels");
+        }
+        let sequence = ["seq_length", "encoder_seq_length"];
+        if let Some(dest) = sequence
+            .into_iter()
+            .find(|dest| values.integer(dest).is_some())
+        {
+            self.whole(
+                "seq_length",
+                u64::from(values.count(dest).unwrap_or(0)),
+                dest,
+            );
+        }
+        self.count("max_position_embeddings");
+        if values.integer("max_position_embeddings").is_none() {
+            let message = "`max_position_embeddings` is missing";
+            findings.push(
+                Diagnostic::error("missing", message)
+                    .at(values.phase_place(), "Megatron refuses to start without it"),
+            );
+        }
+        let (vocabulary, reason) = vocabulary::padded(values, self.inputs.fields.tp, findings);
+        self.whole("padded_vocab_size", vocabulary, "vocab_size");
+        self.derived.push(reason);
+        self.word("normalization", "normalization");
+        self.real("norm_epsilon", "layernorm_epsilon");
+        self.position();
+        self.real("attention_dropout", "attention_dropout");
+        self.real("hidden_dropout", "hidden_dropout");
+        let untied = "untie_embeddings_and_output_weights";
+        self.flag(untied, values.flag(untied), untied);
+    }
+
+    fn feed_forward(&mut self) {
+        let values = self.inputs.values;
+        if values.is_given("ffn_hidden_size") {
+            self.count("ffn_hidden_size");
+            return;
+        }
+        let Some(hidden) = values.count("hidden_size").map(u64::from) else {
+            return;
+        };
+        // int((4 * hidden_size * 2 / 3) / 64) * 64 with gating, to keep the parameters' number.
+        let (size, reason) = match values.flag("swiglu") {
+            true => (
+                hidden / 24 * 64,
+                "two thirds of 4 x hidden_size, in 64s (validate_args)",
+            ),
+            false => (4 * hidden, "4 x hidden_size (validate_args)"),
+        };
+        self.whole("ffn_hidden_size", size, "hidden_size");
+        self.derive("ffn_hidden_size", size, reason);
+    }
+
+    fn position(&mut self) {
+        let values = self.inputs.values;
+        if values.flag("use_rotary_position_embeddings") {
+            let dest = "use_rotary_position_embeddings";
+            let place = values.place(dest).clone();
+            self.put(
+                "position_embedding_type",
+                Value::Text("rope".to_string()),
+                place,
+            );
+        } else {
+            self.word("position_embedding_type", "position_embedding_type");
+        }
+        self.real("rotary_base", "rotary_base");
+    }
+
+    fn activation(&mut self, findings: &mut Findings) {
+        let values = self.inputs.values;
+        let (gated, biases) = (values.flag("swiglu"), values.flag("add_bias_linear"));
+        self.flag("swiglu", gated, "swiglu");
+        self.flag("disable_bias_linear", !biases, "add_bias_linear");
+        if gated || (biases && values.flag("bias_gelu_fusion")) {
+            return;
+        }
+        let dest = if biases {
+            "bias_gelu_fusion"
+        } else {
+            "add_bias_linear"
+        };
+        let message = "Megatron takes an erf GELU here, bitproof a tanh one";
+        findings.push(
+            Diagnostic::warning("replaced-activation", message)
+                .at(values.place(dest), "without the fusion of bias and GELU")
+                .with_note(
+                    "both are elementwise: the values differ, and which orders are possible does not",
+                ),
+        );
+    }
+
+    fn batch(&mut self) -> u64 {
+        self.count("micro_batch_size");
+        let batch = global_batch(self.inputs);
+        self.whole("global_batch_size", batch, "global_batch_size");
+        if !self.inputs.values.is_given("global_batch_size") {
+            let reason = "micro_batch_size x data-parallel size (validate_args)";
+            self.derive("global_batch_size", batch, reason);
+        }
+        batch
+    }
+
+    fn schedule(&mut self, schedule: &Schedule) {
+        let values = self.inputs.values;
+        let source = |dests: &[&'static str]| {
+            let given = dests.iter().find(|dest| values.is_given(dest));
+            given.copied().unwrap_or(dests[0])
+        };
+        if let Some(steps) = schedule.train {
+            let dest = source(&["train_iters", "train_samples"]);
+            self.whole("train_iters", steps, dest);
+            if dest == "train_samples" {
+                let reason = "train_samples / global_batch_size (update_train_iters)";
+                self.derive("train_iters", steps, reason);
+            }
+        }
+        if let Some(steps) = schedule.decay.filter(|steps| *steps > 0) {
+            self.whole(
+                "lr_decay_iters",
+                steps,
+                source(&["lr_decay_iters", "lr_decay_samples"]),
+            );
+        }
+        let warmups = ["lr_warmup_fraction", "lr_warmup_samples", "lr_warmup_iters"];
+        let dest = source(&warmups);
+        self.whole("lr_warmup_iters", schedule.warmup, dest);
+        if dest == "lr_warmup_fraction" && values.is_given(dest) {
+            let reason =
+                "lr_warmup_fraction of the decay, in samples (get_optimizer_param_scheduler)";
+            self.derive("lr_warmup_iters", schedule.warmup, reason);
+        }
+        self.word("lr_decay_style", "lr_decay_style");
+        self.real("lr", "lr");
+        self.real("min_lr", "min_lr");
+    }
+
+    fn optimizer(&mut self) {
+        for key in [
+            "adam_beta1",
+            "adam_beta2",
+            "adam_eps",
+            "weight_decay",
+            "clip_grad",
+        ] {
+            self.real(key, key);
+        }
+        self.count("seed");
+        for key in [
+            "use_distributed_optimizer",
+            "overlap_grad_reduce",
+            "overlap_param_gather",
+        ] {
+            self.flag(key, self.inputs.values.flag(key), key);
+        }
+        self.count("num_distributed_optimizer_instances");
+    }
+
+    fn reduction(&mut self) {
+        let values = self.inputs.values;
+        let bf16 = values.flag("bf16");
+        self.flag("bf16", bf16, "bf16");
+        let narrow = bf16 && values.flag("grad_reduce_in_bf16");
+        self.flag("grad_reduce_in_bf16", narrow, "grad_reduce_in_bf16");
+        let wide = "accumulate_allreduce_grads_in_fp32";
+        self.flag(wide, !narrow, wide);
+        // Megatron drops it where gradients are reduced in fp32 already (validate_args).
+        let accumulation = "ddp_reduce_scatter_with_fp32_accumulation";
+        self.flag(
+            accumulation,
+            narrow && values.flag(accumulation),
+            accumulation,
+        );
+        if !values.flag("overlap_grad_reduce") {
+            self.derive(
+                "ddp_bucket_size",
+                "one bucket",
+                "gradients are reduced at the end of the step: bucket_size is infinite then \
+                 (DistributedDataParallel)",
+            );
+            return;
+        }
+        if let Some(size) = values.count("ddp_bucket_size") {
+            self.whole("ddp_bucket_size", u64::from(size), "ddp_bucket_size");
+            return;
+        }
+        let fields = self.inputs.fields;
+        let replicas = self.inputs.world.size / (fields.tp * fields.pp).max(1);
+        let size = 40_000_000u64.max(1_000_000 * u64::from(replicas));
+        self.whole("ddp_bucket_size", size, "overlap_grad_reduce");
+        self.derive(
+            "ddp_bucket_size",
+            size,
+            "the larger of 40 million and one million x data-parallel size (DistributedDataParallel)",
+        );
+    }
+
+    fn recompute(&mut self, findings: &mut Findings) {
+        let values = self.inputs.values;
+        let Some(granularity) = self.inputs.fields.recompute.clone() else {
+            return;
+        };
+        let dest = match values.flag("recompute_activations") {
+            true => "recompute_activations",
+            false => "recompute_granularity",
+        };
+        let place = values.place(dest).clone();
+        let is_full = granularity == "full";
+        self.put(
+            "recompute_granularity",
+            Value::Text(granularity),
+            place.clone(),
+        );
+        if !is_full {
+            let modules = values.list("recompute_modules").iter().cloned();
+            let mut modules: Vec<String> = modules.collect();
+            if modules.is_empty() {
+                modules.push("core_attn".to_string());
+                let reason = "the default of selective recompute (TransformerConfig)";
+                self.derive("recompute_modules", "core_attn", reason);
+            }
+            let place = values.place("recompute_modules").clone();
+            let item = |text| Item {
+                value: Value::Text(text),
+                place: place.clone(),
+            };
+            let items = modules.into_iter().map(item).collect();
+            self.put("recompute_modules", Value::Array(items), place.clone());
+            return;
+        }
+        for key in ["recompute_method", "recompute_num_layers"] {
+            if !values.is_given(key) {
+                findings.push(
+                    Diagnostic::error("missing", format!("full recompute needs `{key}`"))
+                        .at(&place, "Megatron refuses it at launch (TransformerConfig)"),
+                );
+            }
+        }
+        self.word("recompute_method", "recompute_method");
+        self.count("recompute_num_layers");
+    }
+
+    fn checkpoints(&mut self) {
+        let values = self.inputs.values;
+        let worker = values.flag("use_persistent_ckpt_worker");
+        let distributed = values.text("ckpt_format") != Some("torch");
+        let asynchronous = values.flag("async_save");
+        self.flag(
+            "async_save",
+            asynchronous && (worker || !distributed),
+            "async_save",
+        );
+        if asynchronous && distributed && !worker {
+            let reason = "Megatron switches it off without --use-persistent-ckpt-worker \
+                (validate_args)";
+            self.derive("async_save", false, reason);
+        }
+    }
+
+    fn determinism(&mut self) {
+        let place = self.inputs.values.place("deterministic_mode").clone();
+        let switches = self.inputs.orders.iter().filter_map(|order| {
+            let key = order.key.strip_prefix("determinism.")?;
+            Some((key, order.value.as_str()))
+        });
+        let table = text_table(switches, &place);
+        self.put("determinism", Value::Table(table), place);
+    }
+
+    fn environment(&mut self) {
+        const SIMULATED: [&str; 5] = [
+            "NCCL_ALGO",
+            "NCCL_PROTO",
+            "NCCL_BUFFSIZE",
+            "NCCL_MIN_NCHANNELS",
+            "NCCL_MAX_NCHANNELS",
+        ];
+        let given = |name: &str| self.inputs.env.iter().rfind(|given| given.name == name);
+        let place = self.inputs.values.phase_place().clone();
+        let mut entries = BTreeMap::new();
+        for variable in SIMULATED.iter().filter_map(|name| given(name)) {
+            let text = Value::Text(variable.value.trim().to_string());
+            entries.insert(variable.name.clone(), entry(text, &variable.place));
+        }
+        if given("NCCL_ALGO").is_none() {
+            entries.insert(
+                "NCCL_ALGO".to_string(),
+                entry(Value::Text("Ring".to_string()), &place),
+            );
+            if self.inputs.fields.deterministic_mode {
+                let reason = "--deterministic-mode sets it where it is not set (determinism.py)";
+                self.derive("env.NCCL_ALGO", "Ring", reason);
+            }
+        }
+        let table = Table {
+            place: place.clone(),
+            entries,
+        };
+        self.put("env", Value::Table(table), place);
+    }
+}
+
+fn entry(value: Value, place: &Place) -> Entry {
+    Entry {
+        key: place.clone(),
+        item: Item {
+            value,
+            place: place.clone(),
+        },
+    }
+}
+
+fn text_table<'t>(pairs: impl Iterator<Item = (&'t str, &'t str)>, place: &Place) -> Table {
+    let entries = pairs.map(|(key, text)| {
+        let value = Value::Text(text.to_string());
+        (key.to_string(), entry(value, place))
+    });
+    Table {
+        place: place.clone(),
+        entries: entries.collect(),
+    }
+}

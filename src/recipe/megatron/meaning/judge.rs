@@ -1,0 +1,241 @@
+//! What becomes of each argument and variable.
+
+use super::super::catalogue::{Effect, Feature, Variable, variable};
+use super::super::{GivenArgument, GivenValue, GivenVariable};
+use super::understood::{JudgedArgument, Verdict};
+use super::values::{Reading, Setting, Value, Values};
+use crate::diagnostic::{Diagnostic, Findings, escaped, nearest};
+
+/// Every argument of a phase with its verdict, in the order of the file.
+pub(super) fn arguments(given: &[GivenArgument], values: &Values<'_>) -> Vec<JudgedArgument> {
+    assert_eq!(given.len(), values.readings.len(), "one reading each");
+    let judged = |(given, reading): (&GivenArgument, &Reading)| {
+        let (verdict, reason) = match reading {
+            Reading::Refused(reason) => (Verdict::Invalid, reason.clone()),
+            Reading::Ranks => (Verdict::Used, "the number of ranks".to_string()),
+            Reading::Sets(dest) => {
+                let setting = values.setting(dest).expect("it was read");
+                if std::ptr::eq(setting.given, given) {
+                    verdict(dest, setting, values)
+                } else {
+                    let line = line_of(setting.given);
+                    (
+                        Verdict::NoBits,
+                        format!("given again at line {line}: the last one counts (argparse)"),
+                    )
+                }
+            }
+        };
+        JudgedArgument {
+            flag: given.flag.clone(),
+            value: shown(&given.value),
+            verdict,
+            reason,
+            place: given.flag_place.clone(),
+        }
+    };
+    given.iter().zip(&values.readings).map(judged).collect()
+}
+
+fn verdict(dest: &str, setting: &Setting<'_>, values: &Values<'_>) -> (Verdict, String) {
+    let effect = setting.argument.effect;
+    if let Value::Variable(text) = &setting.value
+        && matches!(effect, Effect::Used(_))
+    {
+        let text = escaped(text);
+        let reason = format!("`{text}` is not known here: Megatron's default is taken");
+        return (Verdict::Replaced, reason);
+    }
+    let need = need_of_value(dest, values).or_else(|| need_of_list(dest, values));
+    if let Some(what) = need {
+        return (Verdict::Unsupported, format!("it needs {what}"));
+    }
+    if dest == "add_qkv_bias" && values.flag("add_bias_linear") {
+        let reason = "every linear layer has biases here (validate_args sets it then)";
+        return (Verdict::NoBits, reason.to_string());
+    }
+    match effect {
+        Effect::Used(what) => (Verdict::Used, what.to_string()),
+        Effect::Replaced(by) => (Verdict::Replaced, by.to_string()),
+        Effect::NoBits(reason) => (Verdict::NoBits, reason.to_string()),
+        Effect::Needs(_) if values.is_default(dest) => (
+            Verdict::NoBits,
+            "at its default, which is simulated".to_string(),
+        ),
+        Effect::Needs(what) => (Verdict::Unsupported, format!("it needs {what}")),
+        Effect::Part(feature) => part(feature, values),
+    }
+}
+
+/// What one value of an argument needs, where other values are simulated.
+fn need_of_value(dest: &str, values: &Values<'_>) -> Option<String> {
+    let need = match (dest, values.text(dest)?) {
+        ("lr_decay_style", "WSD") => "the WSD schedule",
+        ("lr_decay_style", "inverse-square-root") => "the inverse-square-root schedule",
+        ("position_embedding_type", "yarn") | ("rope_type", "yarn") => Feature::Yarn.name(),
+        ("position_embedding_type", "mrope") => Feature::Mrope.name(),
+        ("position_embedding_type", "relative") => Feature::RelativePosition.name(),
+        ("transformer_impl", "inference_optimized") => "layers made for inference",
+        _ => return None,
+    };
+    Some(need.to_string())
+}
+
+/// Modules of selective recompute that bitproof can run again.
+const RECOMPUTED: [&str; 3] = ["core_attn", "mlp", "layernorm"];
+
+/// As [`need_of_value`], for lists.
+fn need_of_list(dest: &str, values: &Values<'_>) -> Option<String> {
+    if dest != "recompute_modules" {
+        return None;
+    }
+    let modules = values.list(dest);
+    let odd = modules
+        .iter()
+        .find(|module| !RECOMPUTED.contains(&module.as_str()))?;
+    Some(format!("recompute of `{}`", escaped(odd)))
+}
+
+fn part(feature: Feature, values: &Values<'_>) -> (Verdict, String) {
+    let name = feature.name();
+    match values.switched_on(feature.switches()) {
+        Some(switch) => {
+            let switch = switch.split('=').next().unwrap_or(switch);
+            let flag = values
+                .setting(switch)
+                .map(|setting| setting.given.flag.clone());
+            let flag = flag.unwrap_or_else(|| switch.to_string());
+            (
+                Verdict::Unsupported,
+                format!("it needs {name}, which `{flag}` switches on"),
+            )
+        }
+        None => (
+            Verdict::NoBits,
+            format!("read only by {name}, which this job does not use"),
+        ),
+    }
+}
+
+/// What the job needs that bitproof cannot do: an error for each argument that asks for it, but
+/// for those that merely belong to something already named.
+pub(super) fn needs(
+    judged: &[JudgedArgument],
+    values: &Values<'_>,
+    findings: &mut Findings,
+) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut push = |name: &str| {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_string());
+        }
+    };
+    for (argument, reading) in judged.iter().zip(&values.readings) {
+        let Reading::Sets(dest) = reading else {
+            continue;
+        };
+        if argument.verdict != Verdict::Unsupported {
+            continue;
+        }
+        let setting = values.setting(dest).expect("it was read");
+        let what = match setting.argument.effect {
+            Effect::Needs(what) => what.to_string(),
+            _ => match need_of_value(dest, values).or_else(|| need_of_list(dest, values)) {
+                Some(what) => what,
+                // A part of something that another argument asks for, and that is named there.
+                None => continue,
+            },
+        };
+        push(&what);
+        let flag = escaped(&argument.flag);
+        findings.push(
+            Diagnostic::error("not-simulated", format!("`{flag}` needs {what}"))
+                .at(&setting.given.flag_place, "bitproof does not simulate it"),
+        );
+    }
+    names
+}
+
+/// Every variable with its verdict; an error for one that is not known.
+pub(super) fn variables<'a>(
+    given: impl IntoIterator<Item = &'a GivenVariable>,
+    findings: &mut Findings,
+) -> Vec<JudgedArgument> {
+    let judged = given.into_iter().map(|given| {
+        let (verdict, reason) = match variable(&given.name) {
+            Some(known) => of_variable(known),
+            None => {
+                let finding = unknown(given);
+                let reason = finding.message.clone();
+                findings.push(finding);
+                (Verdict::Unknown, reason)
+            }
+        };
+        JudgedArgument {
+            flag: given.name.clone(),
+            value: Some(given.value.clone()),
+            verdict,
+            reason,
+            place: given.place.clone(),
+        }
+    });
+    judged.collect()
+}
+
+/// Variables that the recipe cannot be simulated with.
+pub(super) fn needs_of_variables(
+    judged: &[JudgedArgument],
+    findings: &mut Findings,
+) -> Vec<String> {
+    let unsupported = judged
+        .iter()
+        .filter(|variable| variable.verdict == Verdict::Unsupported);
+    let named = unsupported.map(|variable| {
+        let what = variable.reason.trim_start_matches("it needs ").to_string();
+        let name = escaped(&variable.flag);
+        findings.push(
+            Diagnostic::error("not-simulated", format!("`{name}` needs {what}"))
+                .at(&variable.place, "bitproof does not simulate it"),
+        );
+        what
+    });
+    named.collect()
+}
+
+fn of_variable(known: &Variable) -> (Verdict, String) {
+    match known.effect {
+        Effect::Used(what) => (Verdict::Used, what.to_string()),
+        Effect::Replaced(by) => (Verdict::Replaced, by.to_string()),
+        Effect::NoBits(reason) => (Verdict::NoBits, reason.to_string()),
+        Effect::Needs(what) => (Verdict::Unsupported, format!("it needs {what}")),
+        Effect::Part(feature) => (Verdict::Unsupported, format!("it needs {}", feature.name())),
+    }
+}
+
+/// A job's environment is open: a variable that nobody here knows is a warning, not an error.
+fn unknown(given: &GivenVariable) -> Diagnostic {
+    let name = escaped(&given.name);
+    let message = format!("`{name}` is not known: whether bits follow from it is not checked");
+    let finding =
+        Diagnostic::warning("unknown-variable", message).at(&given.place, "not in the catalogue");
+    match nearest(&given.name, super::super::catalogue::variable_names()) {
+        Some(known) => finding.with_help(format!("did you mean `{known}`?")),
+        None => finding,
+    }
+}
+
+fn line_of(given: &GivenArgument) -> usize {
+    let place = &given.flag_place;
+    place.source.line_column(place.span.start).0
+}
+
+/// A value as it was written.
+fn shown(value: &GivenValue) -> Option<String> {
+    match value {
+        GivenValue::On => None,
+        GivenValue::Off => Some("false".to_string()),
+        GivenValue::Nothing => Some("None".to_string()),
+        GivenValue::Text(text) => Some(text.clone()),
+        GivenValue::List(words) => Some(words.join(" ")),
+    }
+}

@@ -1,0 +1,139 @@
+//! What a Megatron-LM job asks for: its layout, its full-size recipe, and what becomes of every
+//! argument.
+
+mod draft;
+mod fields;
+mod judge;
+mod orders;
+mod parse;
+mod rerun;
+mod schedule;
+mod stages;
+mod understood;
+mod values;
+mod vocabulary;
+mod world;
+
+pub use fields::CaseFields;
+pub use understood::{
+    Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood, Verdict, World,
+    WorldBasis,
+};
+pub(crate) use values::Values;
+
+use super::{Catalogue, GivenJob, GivenPhase};
+use crate::diagnostic::{Diagnostic, Findings, escaped};
+use crate::recipe::Recipe;
+use draft::Inputs;
+
+/// Understands one phase of a job. Errors of single arguments and of their combination become
+/// findings with their places; what was understood beside them is still returned.
+pub fn understand(
+    job: &GivenJob,
+    options: &UnderstandOptions,
+    findings: &mut Findings,
+) -> Understood {
+    assert!(!job.phases.is_empty(), "a job has a phase");
+    let errors_before = findings.error_count();
+    let catalogue = Catalogue::default();
+    let index = phase_index(job, options.phase, findings);
+    let phase = &job.phases[index];
+    let values = Values::read(phase, &catalogue, findings);
+    let own = fields::case_fields(job, &values, findings);
+    let arguments = judge::arguments(&phase.arguments, &values);
+    let mut needs = judge::needs(&arguments, &values, findings);
+    needs.extend(needs_of_job(job, phase, findings));
+    let given_variables = job.env.iter().chain(&phase.variables);
+    let variables = judge::variables(given_variables, findings);
+    needs.extend(judge::needs_of_variables(&variables, findings));
+    let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
+    let world = world::world(job, phase, &values, options.world, multiple, findings);
+    let mut derived = orders::orders(&values, &job.env);
+    let inputs = Inputs {
+        values: &values,
+        fields: &own,
+        world: &world,
+        env: &job.env,
+        orders: &derived,
+    };
+    let rerun = rerun::rerun(job, &values, draft::train_iters(&inputs));
+    let mut recipe = None;
+    if findings.error_count() == errors_before {
+        assert!(needs.is_empty(), "each need is an error");
+        let (table, more) = draft::table(&inputs, findings);
+        recipe = Recipe::full_size_from_table(&table, "", findings);
+        derived.extend(more);
+    }
+    if findings.error_count() > errors_before {
+        recipe = None;
+    }
+    let fields = match index {
+        0 => own,
+        _ => first_fields(job, &catalogue),
+    };
+    Understood {
+        fields,
+        phase: index,
+        world,
+        rerun,
+        arguments,
+        variables,
+        derived,
+        needs,
+        recipe,
+    }
+}
+
+fn phase_index(job: &GivenJob, asked: usize, findings: &mut Findings) -> usize {
+    if asked < job.phases.len() {
+        return asked;
+    }
+    let count = job.phases.len();
+    let message = format!("there is no phase {}: the file has {count}", asked + 1);
+    let place = &job.phases[count - 1].place;
+    findings.push(Diagnostic::error("no-such-phase", message).at(place, "the last phase"));
+    count - 1
+}
+
+/// The fields of the first phase, where another one was asked for. Its findings are those of
+/// another recipe.
+fn first_fields(job: &GivenJob, catalogue: &Catalogue) -> CaseFields {
+    let mut scratch = Findings::default();
+    let values = Values::read(&job.phases[0], catalogue, &mut scratch);
+    fields::case_fields(job, &values, &mut scratch)
+}
+
+/// What the file as a whole asks for that bitproof does not do.
+fn needs_of_job(job: &GivenJob, phase: &GivenPhase, findings: &mut Findings) -> Vec<String> {
+    let mut needs = Vec::new();
+    let mut need = |what: String, place: &crate::diagnostic::Place, label: &str| {
+        let message = format!("this job needs {what}");
+        findings.push(Diagnostic::error("not-simulated", message).at(place, label));
+        needs.push(what);
+    };
+    if let Some(mode) = job.mode.as_deref().filter(|mode| *mode != "pretraining") {
+        let what = format!("the mode `{}`", escaped(mode));
+        need(what, &phase.place, "only pretraining is simulated");
+    }
+    if let Some(dotted) = phase
+        .arguments
+        .iter()
+        .find(|given| given.flag.contains('.'))
+    {
+        let what = "the NeMo recipe that these keys override, which is not in the file".to_string();
+        need(what, &dotted.flag_place, "a key of Hydra's");
+    }
+    needs
+}
+
+fn least_common_multiple(a: u32, b: u32) -> u32 {
+    let (a, b) = (a.max(1), b.max(1));
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).saturating_mul(b)
+}
+
+#[cfg(test)]
+mod tests;

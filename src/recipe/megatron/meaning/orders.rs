@@ -1,0 +1,132 @@
+//! Which kernels' orders a job fixes: the switches of `[determinism]`.
+
+use super::super::GivenVariable;
+use super::understood::Derivation;
+use super::values::Values;
+
+/// Orders that a kernel fixes, or leaves to the arrival of its parts.
+const ORDERED: &str = "ordered";
+const ARRIVAL: &str = "arrival";
+
+/// Each switch with its reason.
+pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable]) -> Vec<Derivation> {
+    let mut derived = vec![
+        embedding_backward(values),
+        attention_backward(values, env),
+        derivation(
+            "determinism.norm_weight_grad",
+            ORDERED,
+            "Transformer Engine's and Apex's norms add the rows of a block, then the blocks, in an \
+             order of their own (layernorm backward, two stages)",
+        ),
+        wgrad(values, env),
+        derivation(
+            "determinism.microbatch_accumulation",
+            ORDERED,
+            "one stream adds the microbatches' gradients in the order of the schedule",
+        ),
+    ];
+    if !values.flag("deterministic_mode") && !env.iter().any(|given| given.name == "NCCL_ALGO") {
+        derived.push(derivation(
+            "env.NCCL_ALGO",
+            "Ring",
+            "not set: NCCL would choose by size and topology; the plans here are those of Ring",
+        ));
+    }
+    derived
+}
+
+fn derivation(key: &'static str, value: &str, reason: impl Into<String>) -> Derivation {
+    Derivation {
+        key,
+        value: value.to_string(),
+        reason: reason.into(),
+    }
+}
+
+fn embedding_backward(values: &Values<'_>) -> Derivation {
+    let key = "determinism.embedding_backward";
+    if values.flag("deterministic_mode") {
+        let reason = "--deterministic-mode: the embedding is read by indexing, whose backward adds \
+            in order (VocabParallelEmbedding, megatron/core/tensor_parallel/layers.py)";
+        return derivation(key, ORDERED, reason);
+    }
+    let reason = "no --deterministic-mode: F.embedding's backward adds the rows of a repeated token \
+        by atomics (megatron/core/tensor_parallel/layers.py)";
+    derivation(key, ARRIVAL, reason)
+}
+
+/// Which attention runs, as far as the arguments say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attention {
+    /// Matrix products and a softmax.
+    Unfused,
+    /// FlashAttention or cuDNN, one of them or whichever Transformer Engine picks.
+    Fused,
+}
+
+fn attention(values: &Values<'_>, env: &[GivenVariable]) -> Attention {
+    let is_off = |name: &str| variable(env, name) == Some("0");
+    let local = values.text("transformer_impl") == Some("local");
+    match values.text("attention_backend") {
+        Some("unfused" | "local") => Attention::Unfused,
+        _ if values.flag("use_flash_attn") => Attention::Fused,
+        _ if local => Attention::Unfused,
+        _ if is_off("NVTE_FLASH_ATTN") && is_off("NVTE_FUSED_ATTN") => Attention::Unfused,
+        _ => Attention::Fused,
+    }
+}
+
+fn attention_backward(values: &Values<'_>, env: &[GivenVariable]) -> Derivation {
+    let key = "determinism.attention_backward";
+    if attention(values, env) == Attention::Unfused {
+        let reason = "unfused attention: matrix products and a softmax, whose orders are fixed";
+        return derivation(key, ORDERED, reason);
+    }
+    if values.flag("deterministic_mode") {
+        let reason = "--deterministic-mode: Transformer Engine picks a deterministic backward only \
+            (NVTE_ALLOW_NONDETERMINISTIC_ALGO=0, megatron/training/determinism.py)";
+        return derivation(key, ORDERED, reason);
+    }
+    match variable(env, "NVTE_ALLOW_NONDETERMINISTIC_ALGO") {
+        Some("0") => derivation(
+            key,
+            ORDERED,
+            "NVTE_ALLOW_NONDETERMINISTIC_ALGO=0: Transformer Engine picks a deterministic backward \
+             only",
+        ),
+        given => {
+            let given = match given {
+                Some(value) => format!("NVTE_ALLOW_NONDETERMINISTIC_ALGO={value}"),
+                None => {
+                    "NVTE_ALLOW_NONDETERMINISTIC_ALGO is not set, and 1 is its default".to_string()
+                }
+            };
+            let reason = format!(
+                "{given}: the fused backward adds blocks of keys into a query's gradient by atomics"
+            );
+            derivation(key, ARRIVAL, reason)
+        }
+    }
+}
+
+fn wgrad(values: &Values<'_>, env: &[GivenVariable]) -> Derivation {
+    let key = "determinism.wgrad_split_k";
+    let reason = match variable(env, "CUBLAS_WORKSPACE_CONFIG") {
+        Some(":4096:8" | ":16:8") => {
+            "CUBLAS_WORKSPACE_CONFIG fixes cuBLAS's workspaces".to_string()
+        }
+        _ if values.flag("deterministic_mode") => {
+            "--deterministic-mode sets CUBLAS_WORKSPACE_CONFIG=:4096:8".to_string()
+        }
+        _ => "cuBLAS adds the parts of a split product in an order of its own; which products it \
+             splits may follow from its workspace, which CUBLAS_WORKSPACE_CONFIG does not fix here"
+            .to_string(),
+    };
+    derivation(key, ORDERED, reason)
+}
+
+fn variable<'e>(env: &'e [GivenVariable], name: &str) -> Option<&'e str> {
+    let given = env.iter().rfind(|given| given.name == name)?;
+    Some(given.value.trim())
+}

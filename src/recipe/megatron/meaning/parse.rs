@@ -1,0 +1,169 @@
+//! One value, read as argparse reads it for its kind of argument.
+
+use super::super::GivenValue;
+use super::super::catalogue::{Argument, Kind, Spelling};
+use super::values::{Value, written};
+use crate::diagnostic::escaped;
+
+/// What a value came to.
+pub(super) enum Parsed {
+    Value(Value),
+    /// Megatron's parser would refuse it.
+    Wrong {
+        message: String,
+        expected: String,
+    },
+}
+
+pub(super) fn parse(argument: &Argument, spelling: Spelling, given: &GivenValue) -> Parsed {
+    if argument.is_flag() {
+        return flag(argument, spelling, given);
+    }
+    match given {
+        GivenValue::Nothing => Parsed::Value(Value::Nothing),
+        GivenValue::On | GivenValue::Off if spelling == Spelling::Attribute => {
+            Parsed::Value(Value::Text(
+                if *given == GivenValue::On {
+                    "True"
+                } else {
+                    "False"
+                }
+                .to_string(),
+            ))
+        }
+        GivenValue::On | GivenValue::Off => wrong(argument, spelling, "no value", "a value"),
+        GivenValue::Text(text) => one(argument, spelling, text),
+        GivenValue::List(words) => several(argument, spelling, words),
+    }
+}
+
+fn flag(argument: &Argument, spelling: Spelling, given: &GivenValue) -> Parsed {
+    let on = match given {
+        GivenValue::On => true,
+        GivenValue::Off => false,
+        GivenValue::Nothing => return Parsed::Value(Value::Nothing),
+        GivenValue::Text(text) => match text.as_str() {
+            "true" | "True" => true,
+            "false" | "False" => false,
+            _ => return wrong(argument, spelling, text, "no value: it is a switch"),
+        },
+        GivenValue::List(words) => {
+            return wrong(
+                argument,
+                spelling,
+                &words.join(" "),
+                "no value: it is a switch",
+            );
+        }
+    };
+    // `--no-x: false` leaves x alone.
+    match (spelling, on) {
+        (Spelling::Attribute | Spelling::Positive, on) => Parsed::Value(Value::Flag(on)),
+        (Spelling::Negative, on) => Parsed::Value(Value::Flag(!on)),
+    }
+}
+
+fn one(argument: &Argument, spelling: Spelling, text: &str) -> Parsed {
+    if text.contains('$') {
+        return Parsed::Value(Value::Variable(text.to_string()));
+    }
+    let parsed = match argument.kind {
+        Kind::Int => text.trim().replace('_', "").parse().ok().map(Value::Int),
+        Kind::Float => real(text).map(Value::Float),
+        Kind::Word(words) => word(words, spelling, text).map(Value::Text),
+        Kind::Text => Some(Value::Text(text.to_string())),
+        Kind::Ints | Kind::Floats | Kind::Texts => {
+            return several(argument, spelling, &split(text));
+        }
+        Kind::On | Kind::Off | Kind::GeneratedOff | Kind::Toggle => None,
+    };
+    match parsed {
+        Some(value) => Parsed::Value(value),
+        None => wrong(argument, spelling, text, &expected(argument.kind)),
+    }
+}
+
+fn several(argument: &Argument, spelling: Spelling, words: &[String]) -> Parsed {
+    let is_sound = |word: &String| match argument.kind {
+        Kind::Ints => word.parse::<i64>().is_ok(),
+        Kind::Floats => real(word).is_some(),
+        _ => true,
+    };
+    match argument.kind {
+        Kind::Ints | Kind::Floats | Kind::Texts => match words.iter().find(|w| !is_sound(w)) {
+            None => Parsed::Value(Value::List(words.to_vec())),
+            Some(odd) => wrong(argument, spelling, odd, &expected(argument.kind)),
+        },
+        // A dump prints tuples and patterns as lists; a text of several words is one text.
+        Kind::Text => Parsed::Value(Value::Text(words.join(" "))),
+        _ if words.len() == 1 => one(argument, spelling, &words[0]),
+        _ => wrong(
+            argument,
+            spelling,
+            &words.join(" "),
+            &expected(argument.kind),
+        ),
+    }
+}
+
+/// A finite number as Python's `float` reads it.
+fn real(text: &str) -> Option<f64> {
+    let number: f64 = text.trim().replace('_', "").parse().ok()?;
+    number.is_finite().then_some(number)
+}
+
+/// A word of a fixed set. A dump shows enumerations and number formats by their Python names, and
+/// may be of a version with other words.
+fn word(words: &[&str], spelling: Spelling, text: &str) -> Option<String> {
+    if spelling != Spelling::Attribute {
+        return words.contains(&text).then(|| text.to_string());
+    }
+    let short = match text {
+        "torch.float32" => "fp32",
+        "torch.bfloat16" => "bf16",
+        "torch.float16" => "fp16",
+        "torch.uint8" => "fp8",
+        other => other.rsplit('.').next().unwrap_or(other),
+    };
+    let known = words.contains(&short);
+    Some(if known { short } else { text }.to_string())
+}
+
+/// The words of a list that was written as one text: `[1, 2]`, `1 2`.
+fn split(text: &str) -> Vec<String> {
+    let inside = text.trim().trim_matches(['[', ']', '(', ')']);
+    let words = inside.split([' ', ',']);
+    words
+        .map(|word| word.trim_matches(['\'', '"']).to_string())
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
+fn expected(kind: Kind) -> String {
+    match kind {
+        Kind::Int => "a whole number".to_string(),
+        Kind::Float => "a number".to_string(),
+        Kind::Ints => "whole numbers".to_string(),
+        Kind::Floats => "numbers".to_string(),
+        Kind::Text | Kind::Texts => "a value".to_string(),
+        Kind::Word(words) => format!("one of {}", words.join(", ")),
+        Kind::On | Kind::Off | Kind::GeneratedOff | Kind::Toggle => "no value".to_string(),
+    }
+}
+
+fn wrong(argument: &Argument, spelling: Spelling, text: &str, expected: &str) -> Parsed {
+    let name = written(argument, spelling);
+    Parsed::Wrong {
+        message: format!("`{name}` has {}", shown(text)),
+        expected: format!("expected {expected}"),
+    }
+}
+
+fn shown(text: &str) -> String {
+    const SHOWN_CHARS: usize = 60;
+    if text == "no value" {
+        return text.to_string();
+    }
+    let short: String = text.chars().take(SHOWN_CHARS).collect();
+    format!("the value `{}`", escaped(&short))
+}

@@ -1,0 +1,149 @@
+//! What a job was understood to be.
+
+use serde::{Serialize, Serializer};
+
+use super::fields::CaseFields;
+use crate::diagnostic::Place;
+use crate::recipe::Recipe;
+
+/// What becomes of an argument or a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Verdict {
+    /// The recipe follows it.
+    #[serde(rename = "used")]
+    Used,
+    /// It names inputs that bitproof has in its own form: text, tokenizer, files.
+    #[serde(rename = "replaced")]
+    Replaced,
+    /// No bit of a training step follows from it.
+    #[serde(rename = "changes no bits")]
+    NoBits,
+    /// The recipe cannot be simulated with it.
+    #[serde(rename = "unsupported")]
+    Unsupported,
+    /// Megatron knows no such argument, or not this value of it.
+    #[serde(rename = "invalid")]
+    Invalid,
+    /// A variable that the catalogue does not hold: nothing is said of it.
+    #[serde(rename = "unknown")]
+    Unknown,
+}
+
+impl Verdict {
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Used => "used",
+            Verdict::Replaced => "replaced",
+            Verdict::NoBits => "changes no bits",
+            Verdict::Unsupported => "unsupported",
+            Verdict::Invalid => "invalid",
+            Verdict::Unknown => "unknown",
+        }
+    }
+}
+
+/// An argument or a variable with what it means here.
+#[derive(Clone, Debug, Serialize)]
+pub struct JudgedArgument {
+    /// As written.
+    pub flag: String,
+    /// As written; absent for a flag without a value.
+    pub value: Option<String>,
+    pub verdict: Verdict,
+    /// What it sets, where Megatron reads it and why that changes no bits, or what it needs.
+    pub reason: String,
+    #[serde(serialize_with = "file_and_line")]
+    pub place: Place,
+}
+
+/// `file:line:column`, counted from 1.
+fn file_and_line<S: Serializer>(place: &Place, serializer: S) -> Result<S::Ok, S::Error> {
+    let (line, column) = place.source.line_column(place.span.start);
+    serializer.serialize_str(&format!("{}:{line}:{column}", place.source.name))
+}
+
+/// How the number of ranks was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorldBasis {
+    /// `--world`.
+    Given,
+    /// `world_size` of a job log.
+    Logged,
+    /// `GPUS_PER_NODE`, times `NNODES` where given.
+    GpusPerNode,
+    /// `--nproc-per-node`, times `--nnodes`, of `torchrun`; `trainer.devices` times
+    /// `trainer.num_nodes`.
+    Launcher,
+    /// Nothing says: 8, the GPUs of one node of Megatron's functional tests.
+    Assumed,
+}
+
+/// Ranks of the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct World {
+    pub size: u32,
+    pub basis: WorldBasis,
+    /// The basis in words, with names and numbers.
+    pub reason: String,
+}
+
+/// A value that no argument states, and what it follows from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Derivation {
+    /// A key of our recipe, such as `determinism.attention_backward`.
+    pub key: &'static str,
+    pub value: String,
+    /// With its source.
+    pub reason: String,
+}
+
+/// The layout that a `_reshard_TxPxV` case resumes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Resharding {
+    pub tensor_model_parallel_size: u32,
+    pub pipeline_model_parallel_size: u32,
+    pub num_virtual_stages_per_pipeline_rank: Option<u32>,
+}
+
+/// How a functional test runs the job more than once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rerun {
+    /// Steps after which a checkpoint is saved that the test resumes from: its first run ends at
+    /// `train_iters`, its second starts here.
+    pub restarts: Vec<u32>,
+    /// From the case's name alone: no argument says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resharding: Option<Resharding>,
+}
+
+/// One phase of a job, understood.
+#[derive(Clone, Debug, Serialize)]
+pub struct Understood {
+    /// What the job asks for, by Megatron's names.
+    #[serde(flatten)]
+    pub fields: CaseFields,
+    /// The phase that `recipe` is of, from 0. The fields above are those of the first.
+    pub phase: usize,
+    pub world: World,
+    pub rerun: Rerun,
+    /// Every argument of the phase, in order.
+    pub arguments: Vec<JudgedArgument>,
+    /// Every environment variable, in order.
+    pub variables: Vec<JudgedArgument>,
+    /// Values that follow from several arguments, or from none.
+    pub derived: Vec<Derivation>,
+    /// What the job needs and bitproof cannot do, in the order of the arguments that ask for it.
+    pub needs: Vec<String>,
+    /// At full size. `None` where `needs` is not empty, or findings have errors.
+    pub recipe: Option<Recipe>,
+}
+
+/// What the caller knows beyond the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnderstandOptions {
+    /// `--world`.
+    pub world: Option<u32>,
+    /// Which phase the recipe is of, from 0.
+    pub phase: usize,
+}

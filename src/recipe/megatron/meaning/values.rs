@@ -1,0 +1,250 @@
+//! The arguments of one phase by the attributes that they set, read as Megatron's parser reads
+//! them.
+
+use std::collections::BTreeMap;
+
+use super::super::catalogue::{Argument, Catalogue, Kind, Spelling};
+use super::super::{GivenArgument, GivenPhase};
+use super::parse::{Parsed, parse};
+use crate::diagnostic::{Diagnostic, Findings, Place, escaped, nearest};
+
+/// A value of an argument.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// Python's `None`.
+    Nothing,
+    Flag(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<String>),
+    /// It holds `${VARIABLES}`, whose values nobody here knows.
+    Variable(String),
+}
+
+/// An argument that was given.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting<'a> {
+    pub argument: &'static Argument,
+    pub value: Value,
+    pub given: &'a GivenArgument,
+}
+
+/// What became of one given argument, in the order of the file.
+#[derive(Clone, Debug)]
+pub(crate) enum Reading {
+    /// It sets this attribute; a later one may set it again.
+    Sets(String),
+    /// A dotted key that says how many ranks there are.
+    Ranks,
+    /// No argument, or not a value of it: a finding says so.
+    Refused(String),
+}
+
+/// The arguments of one phase.
+pub(crate) struct Values<'a> {
+    pub catalogue: &'a Catalogue,
+    settings: BTreeMap<String, Setting<'a>>,
+    /// One for each given argument.
+    pub readings: Vec<Reading>,
+    place: Place,
+}
+
+impl<'a> Values<'a> {
+    pub fn read(
+        phase: &'a GivenPhase,
+        catalogue: &'a Catalogue,
+        findings: &mut Findings,
+    ) -> Values<'a> {
+        let mut values = Values {
+            catalogue,
+            settings: BTreeMap::new(),
+            readings: Vec::with_capacity(phase.arguments.len()),
+            place: phase.place.clone(),
+        };
+        for given in &phase.arguments {
+            let reading = values.take(given, findings);
+            values.readings.push(reading);
+        }
+        values
+    }
+
+    fn take(&mut self, given: &'a GivenArgument, findings: &mut Findings) -> Reading {
+        use super::super::catalogue::hydra::{DEVICES, NODES};
+        if [DEVICES, NODES].contains(&given.flag.as_str()) {
+            return Reading::Ranks;
+        }
+        let Some((argument, spelling)) = self.catalogue.find(&given.flag) else {
+            let finding = unknown(self.catalogue, given);
+            let reason = finding.message.clone();
+            findings.push(finding);
+            return Reading::Refused(reason);
+        };
+        match parse(argument, spelling, &given.value) {
+            Parsed::Value(value) => {
+                let dest = argument.dest();
+                let setting = Setting {
+                    argument,
+                    value,
+                    given,
+                };
+                // As with argparse, the last one counts.
+                self.settings.insert(dest.clone(), setting);
+                Reading::Sets(dest)
+            }
+            Parsed::Wrong { message, expected } => {
+                let finding = Diagnostic::error("wrong-value", message.clone())
+                    .at(&given.value_place, expected);
+                findings.push(finding);
+                Reading::Refused(message)
+            }
+        }
+    }
+
+    pub fn setting(&self, dest: &str) -> Option<&Setting<'a>> {
+        debug_assert!(self.catalogue.attribute(dest).is_some(), "no {dest}");
+        self.settings.get(dest)
+    }
+
+    /// Every argument that was given, by attribute.
+    pub fn settings(&self) -> impl Iterator<Item = (&str, &Setting<'a>)> {
+        self.settings
+            .iter()
+            .map(|(dest, setting)| (dest.as_str(), setting))
+    }
+
+    /// Where `dest` was written; the phase's own place where nobody wrote it.
+    pub fn place(&self, dest: &str) -> &Place {
+        self.setting(dest)
+            .map_or(&self.place, |setting| &setting.given.value_place)
+    }
+
+    pub fn phase_place(&self) -> &Place {
+        &self.place
+    }
+
+    pub fn is_given(&self, dest: &str) -> bool {
+        self.setting(dest)
+            .is_some_and(|setting| setting.value != Value::Nothing)
+    }
+
+    pub fn flag(&self, dest: &str) -> bool {
+        let argument = self.catalogue.attribute(dest).expect("a known flag");
+        match self.setting(dest).map(|setting| &setting.value) {
+            Some(Value::Flag(on)) => *on,
+            _ => argument.flag_default(),
+        }
+    }
+
+    pub fn integer(&self, dest: &str) -> Option<i64> {
+        match self.setting(dest).map(|setting| &setting.value) {
+            Some(Value::Int(number)) => Some(*number),
+            Some(Value::Nothing | Value::Variable(_)) | None => self.default(dest)?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// A count; `None` where there is none or it is negative or absurd.
+    pub fn count(&self, dest: &str) -> Option<u32> {
+        u32::try_from(self.integer(dest)?).ok()
+    }
+
+    pub fn real(&self, dest: &str) -> Option<f64> {
+        match self.setting(dest).map(|setting| &setting.value) {
+            Some(Value::Float(number)) => Some(*number),
+            Some(Value::Int(number)) => Some(*number as f64),
+            Some(Value::Nothing | Value::Variable(_)) | None => self.default(dest)?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    pub fn text(&self, dest: &str) -> Option<&str> {
+        match self.setting(dest).map(|setting| &setting.value) {
+            Some(Value::Text(text)) => Some(text),
+            Some(Value::Nothing | Value::Variable(_)) | None => self.default(dest),
+            _ => None,
+        }
+    }
+
+    pub fn list(&self, dest: &str) -> &[String] {
+        match self.setting(dest).map(|setting| &setting.value) {
+            Some(Value::List(words)) => words,
+            _ => &[],
+        }
+    }
+
+    fn default(&self, dest: &str) -> Option<&'static str> {
+        let argument = self.catalogue.attribute(dest)?;
+        (!argument.default.is_empty()).then_some(argument.default)
+    }
+
+    /// Whether `dest` has its default's value, or none.
+    pub fn is_default(&self, dest: &str) -> bool {
+        let Some(setting) = self.setting(dest) else {
+            return true;
+        };
+        let argument = setting.argument;
+        match &setting.value {
+            Value::Nothing => true,
+            Value::Flag(on) => *on == argument.flag_default(),
+            Value::Int(number) => argument.default.parse() == Ok(*number),
+            Value::Float(number) => argument.default.parse() == Ok(*number),
+            Value::Text(text) => text == argument.default,
+            Value::List(words) => {
+                words.is_empty() || (words.len() == 1 && same(&words[0], argument))
+            }
+            Value::Variable(_) => false,
+        }
+    }
+
+    /// The first of `switches` that is not at its default, or is at `name=value`.
+    pub fn switched_on<'s>(&self, switches: &[&'s str]) -> Option<&'s str> {
+        let on = |switch: &&&str| match switch.split_once('=') {
+            Some((dest, word)) => self.text(dest) == Some(word),
+            None => !self.is_default(switch),
+        };
+        switches.iter().find(on).copied()
+    }
+}
+
+fn same(word: &str, argument: &Argument) -> bool {
+    match argument.kind {
+        Kind::Ints | Kind::Floats => {
+            word.parse::<f64>().ok() == argument.default.parse::<f64>().ok()
+        }
+        _ => word == argument.default,
+    }
+}
+
+fn unknown(catalogue: &Catalogue, given: &GivenArgument) -> Diagnostic {
+    let name = escaped(&given.flag);
+    let finding = Diagnostic::error("unknown-argument", format!("Megatron has no `{name}`"))
+        .at(&given.flag_place, "no such argument");
+    let bare = given.flag.trim_start_matches("--");
+    match nearest(bare, catalogue.names_like(&given.flag)) {
+        Some(known) if given.flag.starts_with("--") => {
+            finding.with_help(format!("did you mean `--{known}`?"))
+        }
+        Some(known) => finding.with_help(format!("did you mean `{known}`?")),
+        None if is_abbreviation(catalogue, &given.flag) => {
+            finding.with_note("Megatron's parser takes no abbreviations (allow_abbrev=False)")
+        }
+        None => finding,
+    }
+}
+
+fn is_abbreviation(catalogue: &Catalogue, flag: &str) -> bool {
+    let bare = flag.trim_start_matches("--");
+    flag.starts_with("--")
+        && catalogue
+            .names_like(flag)
+            .any(|known| known.starts_with(bare))
+}
+
+/// How an argument may be spelled in words, for a message.
+pub(super) fn written(argument: &Argument, spelling: Spelling) -> String {
+    match spelling {
+        Spelling::Attribute => argument.dest(),
+        Spelling::Positive | Spelling::Negative => format!("--{}", argument.name),
+    }
+}

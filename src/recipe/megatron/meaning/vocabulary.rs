@@ -1,0 +1,78 @@
+//! The padded vocabulary (`vocab_size_with_padding`, `megatron/training/utils.py`).
+
+use super::understood::Derivation;
+use super::values::Values;
+use crate::diagnostic::{Diagnostic, Findings};
+
+/// Words of GPT-2's tokenizer, Megatron's default.
+const GPT2: u64 = 50_257;
+
+/// Tokenizers whose size does not depend on a file that bitproof does not read.
+const SIZES: [(&str, u64); 5] = [
+    ("GPT2BPETokenizer", GPT2),
+    ("BertWordPieceLowerCase", 30_522),
+    ("BertWordPieceCase", 28_996),
+    ("Llama2Tokenizer", 32_000),
+    ("TikTokenizer", 131_072),
+];
+
+/// The padded size, and how it was found.
+pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (u64, Derivation) {
+    let natural = |dest: &str| values.integer(dest).and_then(|n| u64::try_from(n).ok());
+    let derive = |value: u64, reason: String| {
+        let derivation = Derivation {
+            key: "padded_vocab_size",
+            value: value.to_string(),
+            reason,
+        };
+        (value, derivation)
+    };
+    if let Some(padded) = natural("padded_vocab_size").filter(|size| *size > 0) {
+        return derive(padded, "--padded-vocab-size".to_string());
+    }
+    let (size, source) = size(values, findings);
+    let size = size.saturating_add(natural("vocab_extra_ids").unwrap_or(0));
+    if !values.flag("pad_vocab_size") {
+        return derive(size, format!("{source}, not padded"));
+    }
+    let unit = natural("make_vocab_size_divisible_by")
+        .unwrap_or(128)
+        .max(1);
+    let multiple = unit.saturating_mul(u64::from(tp.max(1)));
+    let padded = size.div_ceil(multiple).saturating_mul(multiple);
+    derive(
+        padded,
+        format!("{source}, padded to a multiple of {unit} x tensor_model_parallel_size {tp}"),
+    )
+}
+
+fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
+    if let Some(size) = values
+        .integer("vocab_size")
+        .and_then(|n| u64::try_from(n).ok())
+    {
+        return (size, format!("--vocab-size {size}"));
+    }
+    let Some(tokenizer) = values.text("tokenizer_type") else {
+        return (
+            GPT2,
+            format!("GPT2BPETokenizer's {GPT2} words, the default of pretrain_gpt.py"),
+        );
+    };
+    if let Some((_, size)) = SIZES.iter().find(|(name, _)| *name == tokenizer) {
+        return (*size, format!("{tokenizer}'s {size} words"));
+    }
+    let message = format!("the size of the vocabulary stands in {tokenizer}'s files");
+    findings.push(
+        Diagnostic::warning("assumed-vocabulary", message)
+            .at(
+                values.place("tokenizer_type"),
+                format!("{GPT2} words assumed"),
+            )
+            .with_help("say it: `--padded-vocab-size N`"),
+    );
+    (
+        GPT2,
+        format!("{GPT2} words assumed, {tokenizer}'s files are not read"),
+    )
+}

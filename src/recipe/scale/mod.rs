@@ -1,0 +1,242 @@
+//! A recipe of a real job, made small enough to run on one machine.
+//!
+//! Which orders are possible follows from the layout, the types, the number of microbatches and the
+//! switches: those are kept. How wide and deep the model is, how long its sequences are and how
+//! many words it knows decides only how large each buffer is; the full sizes are kept beside the
+//! small recipe, and plans are made from them.
+
+mod data_parallel;
+mod sizes;
+
+pub use data_parallel::GrowError;
+
+use serde::Serialize;
+
+use super::Recipe;
+use sizes::Sizes;
+
+/// What the caller knows beyond the recipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScaleOptions {
+    /// `--grow-dp`: the data-parallel size to run with.
+    pub grow_dp: Option<u32>,
+    /// Nobody said how many ranks the job has.
+    pub world_is_assumed: bool,
+}
+
+/// One value that differs from the job's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    pub key: &'static str,
+    pub from: String,
+    pub to: String,
+    pub why: &'static str,
+}
+
+/// A recipe that runs, and the job that it stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scaled {
+    pub recipe: Recipe,
+    /// The job: the recipe that was given, with more data-parallel ranks where their number was
+    /// only assumed.
+    pub full: Recipe,
+    /// From the recipe that was given, layout first.
+    pub changes: Vec<Change>,
+}
+
+/// Steps that are run: a restart after an odd and an even one, and another step after each.
+const STEPS: u32 = 4;
+/// Microbatches of a rank in a step, at most, where the pipeline needs no more.
+const MICROBATCHES: u32 = 8;
+/// Megatron's bucket size where gradients are reduced while backward runs: parameters, and
+/// parameters for each data-parallel rank (`DistributedDataParallel.__init__`).
+const BUCKET_SIZE: u64 = 40_000_000;
+const BUCKET_SIZE_OF_RANK: u64 = 1_000_000;
+
+const KEPT_IN_PROPORTION: &str = "in proportion to the steps";
+
+/// Scales `full` down, and its data parallelism up where that is asked for, or where a sum over
+/// data-parallel ranks could otherwise not differ and nobody said how many there are.
+///
+/// # Errors
+/// A data-parallel size that the layout does not allow.
+pub fn scaled(full: &Recipe, options: &ScaleOptions) -> Result<Scaled, GrowError> {
+    let ranks = data_parallel::wanted(full, options);
+    let mut grown = full.grown(ranks)?;
+    if !grown.overlap_grad_reduce {
+        // Megatron splits gradients into buckets only where their reduction overlaps.
+        grown.ddp_bucket_size = None;
+    }
+    let recipe = small(&grown);
+    let mut changes = data_parallel::changes(full, &grown, options);
+    changes.extend(changes_of_size(full, &recipe));
+    let job = match options.world_is_assumed {
+        true => grown,
+        false => Recipe {
+            ddp_bucket_size: grown.ddp_bucket_size,
+            ..full.clone()
+        },
+    };
+    Ok(Scaled {
+        recipe,
+        full: job,
+        changes,
+    })
+}
+
+fn small(full: &Recipe) -> Recipe {
+    let sizes = Sizes::of(full);
+    let steps = full.train_iters.min(STEPS);
+    let microbatches = microbatches(full);
+    let mut recipe = Recipe {
+        num_layers: sizes.num_layers,
+        hidden_size: sizes.hidden_size,
+        ffn_hidden_size: sizes.ffn_hidden_size,
+        num_attention_heads: sizes.num_attention_heads,
+        num_query_groups: sizes.num_query_groups,
+        kv_channels: sizes.kv_channels,
+        seq_length: sizes.seq_length,
+        max_position_embeddings: sizes.max_position_embeddings,
+        padded_vocab_size: sizes.padded_vocab_size,
+        micro_batch_size: sizes.micro_batch_size,
+        global_batch_size: sizes.micro_batch_size * microbatches * full.data_parallel_size(),
+        train_iters: steps,
+        lr_decay_iters: full.lr_decay_iters,
+        lr_warmup_iters: full.lr_warmup_iters,
+        recompute_num_layers: recomputed(full, &sizes),
+        ..full.clone()
+    };
+    schedule(full, &mut recipe);
+    let tokens = recipe.seq_length * recipe.micro_batch_size;
+    recipe.determinism.wgrad_splits = full.determinism.wgrad_splits.min(tokens);
+    recipe.ddp_bucket_size = bucket_size(full, &recipe);
+    recipe
+}
+
+/// As many microbatches as the job has, up to a number at which every sum over them has three
+/// addends and every pipeline is full.
+fn microbatches(full: &Recipe) -> u32 {
+    let count = full.microbatch_count();
+    let group = match full.num_virtual_stages_per_pipeline_rank {
+        1 => 1,
+        _ => full.microbatch_group_size_per_virtual_pipeline_stage.max(1),
+    };
+    let enough = MICROBATCHES.max(full.pipeline_model_parallel_size);
+    count.min(enough.next_multiple_of(group))
+}
+
+/// Warm-up and decay end at the same fraction of the run.
+fn schedule(full: &Recipe, recipe: &mut Recipe) {
+    let fraction = |iters: u32| {
+        let product = u64::from(iters) * u64::from(recipe.train_iters);
+        let nearest = (product + u64::from(full.train_iters) / 2) / u64::from(full.train_iters);
+        u32::try_from(nearest).unwrap_or(u32::MAX)
+    };
+    let decay = fraction(full.lr_decay_iters).max(1);
+    // A warm-up stays one, and ends before the decay does, as Megatron asserts.
+    let least = u32::from(full.lr_warmup_iters > 0);
+    let warmup = fraction(full.lr_warmup_iters).max(least).min(decay - 1);
+    (recipe.lr_decay_iters, recipe.lr_warmup_iters) = (decay, warmup);
+}
+
+/// Layers of a checkpointed unit or of a chunk's recomputed part, the same fraction of a chunk.
+fn recomputed(full: &Recipe, sizes: &Sizes) -> u32 {
+    let layers = full.recompute_num_layers;
+    if layers == 0 {
+        return 0;
+    }
+    let chunks = sizes::chunks(full);
+    let (whole, here) = (full.num_layers / chunks, sizes.num_layers / chunks);
+    (layers.min(whole) * here / whole).max(1)
+}
+
+/// Parameters of a bucket, the same fraction of a stage's as at full size; `None` where that is
+/// all of them.
+fn bucket_size(full: &Recipe, here: &Recipe) -> Option<u32> {
+    if !full.overlap_grad_reduce {
+        return None;
+    }
+    let ranks = u64::from(full.data_parallel_size());
+    let default = BUCKET_SIZE.max(BUCKET_SIZE_OF_RANK * ranks);
+    let size = full.ddp_bucket_size.map_or(default, u64::from);
+    let largest = |recipe: &Recipe| {
+        let stages = 0..recipe.pipeline_model_parallel_size;
+        let chunks = u64::from(recipe.num_virtual_stages_per_pipeline_rank);
+        let most = stages.map(|stage| recipe.parameter_count(stage)).max();
+        most.map_or(1, |most| most.div_ceil(chunks).max(1))
+    };
+    let (whole, own) = (largest(full), largest(here));
+    if size >= whole {
+        return None;
+    }
+    let share = (u128::from(size) * u128::from(own)).div_ceil(u128::from(whole));
+    u32::try_from(share.max(1)).ok()
+}
+
+/// What is smaller than in the job, a line each.
+fn changes_of_size(full: &Recipe, here: &Recipe) -> Vec<Change> {
+    let width = "orders follow from the layout: heads, groups and ratios are kept";
+    let bytes = "plans are those of the full size";
+    let bucket = "a bucket is the same fraction of a stage's parameters";
+    let text = |size: Option<u32>| size.map_or("Megatron's own".to_string(), |n| n.to_string());
+    let rows = [
+        ("num_layers", full.num_layers, here.num_layers, "layers of every stage and chunk"),
+        ("hidden_size", full.hidden_size, here.hidden_size, width),
+        ("ffn_hidden_size", full.ffn_hidden_size, here.ffn_hidden_size, width),
+        ("num_attention_heads", full.num_attention_heads, here.num_attention_heads, width),
+        ("num_query_groups", full.num_query_groups, here.num_query_groups, width),
+        ("kv_channels", full.kv_channels, here.kv_channels, width),
+        ("seq_length", full.seq_length, here.seq_length, bytes),
+        (
+            "max_position_embeddings",
+            full.max_position_embeddings,
+            here.max_position_embeddings,
+            "the same multiple of seq_length, at most 4",
+        ),
+        (
+            "padded_vocab_size",
+            full.padded_vocab_size,
+            here.padded_vocab_size,
+            "the model reads bytes",
+        ),
+        ("micro_batch_size", full.micro_batch_size, here.micro_batch_size, bytes),
+        (
+            "microbatches of a rank",
+            full.microbatch_count(),
+            here.microbatch_count(),
+            "as many as fill the pipeline, and at least 8",
+        ),
+        (
+            "determinism.wgrad_splits",
+            full.determinism.wgrad_splits,
+            here.determinism.wgrad_splits,
+            "at most the tokens of a microbatch",
+        ),
+        ("train_iters", full.train_iters, here.train_iters, "steps repeat each other"),
+        ("lr_decay_iters", full.lr_decay_iters, here.lr_decay_iters, KEPT_IN_PROPORTION),
+        ("lr_warmup_iters", full.lr_warmup_iters, here.lr_warmup_iters, KEPT_IN_PROPORTION),
+        (
+            "recompute_num_layers",
+            full.recompute_num_layers,
+            here.recompute_num_layers,
+            "the same fraction of a chunk",
+        ),
+    ];
+    let rows = rows.into_iter().filter(|(_, from, to, _)| from != to);
+    let changed = rows.map(|(key, from, to, why)| Change {
+        key,
+        from: from.to_string(),
+        to: to.to_string(),
+        why,
+    });
+    let buckets = (full.ddp_bucket_size != here.ddp_bucket_size).then(|| Change {
+        key: "ddp_bucket_size",
+        from: text(full.ddp_bucket_size),
+        to: text(here.ddp_bucket_size),
+        why: bucket,
+    });
+    changed.chain(buckets).collect()
+}
+
+#[cfg(test)]
+mod tests;

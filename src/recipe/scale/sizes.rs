@@ -1,0 +1,123 @@
+//! The sizes of a small model with the structure of a large one.
+
+use crate::recipe::Recipe;
+
+/// Width of the residual stream that the small model is given, about; and a narrower one for many
+/// layers.
+const HIDDEN: u32 = 32;
+const HIDDEN_OF_MANY: u32 = 16;
+/// Layers that are many.
+const LAYERS_MANY: u32 = 5;
+/// Model chunks over all stages above which each has one layer only.
+const CHUNKS_MANY: u32 = 8;
+const SEQ_LENGTH: u32 = 32;
+/// Bytes.
+const VOCABULARY: u32 = 256;
+/// Query heads of a group, at most.
+const HEADS_OF_GROUP: u32 = 4;
+/// Kernels read four words at once.
+const LANES: u32 = 4;
+
+/// Never larger than those of the job.
+pub(super) struct Sizes {
+    pub num_layers: u32,
+    pub hidden_size: u32,
+    pub ffn_hidden_size: u32,
+    pub num_attention_heads: u32,
+    pub num_query_groups: u32,
+    pub kv_channels: u32,
+    pub seq_length: u32,
+    pub max_position_embeddings: u32,
+    pub padded_vocab_size: u32,
+    pub micro_batch_size: u32,
+}
+
+/// Model chunks over all stages.
+pub(super) fn chunks(full: &Recipe) -> u32 {
+    full.pipeline_model_parallel_size * full.num_virtual_stages_per_pipeline_rank
+}
+
+impl Sizes {
+    pub fn of(full: &Recipe) -> Sizes {
+        let tensor = full.tensor_model_parallel_size;
+        let num_layers = layers(full);
+        let (seq_length, micro_batch_size) = tokens(full);
+        let vocabulary = VOCABULARY.next_multiple_of(LANES * tensor);
+        let positions = full.max_position_embeddings / full.seq_length;
+        Sizes {
+            num_layers,
+            seq_length,
+            max_position_embeddings: (seq_length * positions.clamp(1, 4))
+                .min(full.max_position_embeddings),
+            padded_vocab_size: vocabulary.min(full.padded_vocab_size),
+            micro_batch_size,
+            ..width(full, num_layers)
+        }
+    }
+}
+
+fn layers(full: &Recipe) -> u32 {
+    let chunks = chunks(full);
+    let most = if chunks >= CHUNKS_MANY { 1 } else { 2 };
+    (full.num_layers / chunks).min(most) * chunks
+}
+
+/// Sequence length and microbatch size.
+fn tokens(full: &Recipe) -> (u32, u32) {
+    let tensor = full.tensor_model_parallel_size;
+    // Sequence parallelism gives each rank its part, and every part is read in fours.
+    let seq = SEQ_LENGTH.next_multiple_of(LANES * tensor);
+    if full.seq_length > seq {
+        (seq, 1)
+    } else if full.seq_length.is_multiple_of(LANES) {
+        (full.seq_length, 1)
+    } else {
+        (full.seq_length, full.micro_batch_size)
+    }
+}
+
+/// Heads, groups and what they make up. The other sizes are those of `full`.
+fn width(full: &Recipe, num_layers: u32) -> Sizes {
+    let tensor = full.tensor_model_parallel_size;
+    let own = Sizes {
+        num_layers: full.num_layers,
+        hidden_size: full.hidden_size,
+        ffn_hidden_size: full.ffn_hidden_size,
+        num_attention_heads: full.num_attention_heads,
+        num_query_groups: full.num_query_groups,
+        kv_channels: full.kv_channels,
+        seq_length: full.seq_length,
+        max_position_embeddings: full.max_position_embeddings,
+        padded_vocab_size: full.padded_vocab_size,
+        micro_batch_size: full.micro_batch_size,
+    };
+    let wanted = if num_layers >= LAYERS_MANY { HIDDEN_OF_MANY } else { HIDDEN };
+    let ratio = (full.num_attention_heads / full.num_query_groups).min(HEADS_OF_GROUP);
+    // One group a rank; two where there is one rank, so that heads are told apart.
+    let groups = tensor.max(2).min(full.num_query_groups);
+    let heads = groups * ratio;
+    let channels = wanted.div_ceil(heads).next_multiple_of(LANES);
+    let attention = heads * channels;
+    let whole = full.num_attention_heads * full.kv_channels;
+    let step = LANES * tensor;
+    let hidden = proportion(attention, full.hidden_size, whole).next_multiple_of(step);
+    let ffn = proportion(hidden, full.ffn_hidden_size, full.hidden_size).next_multiple_of(step);
+    if hidden >= full.hidden_size || ffn >= full.ffn_hidden_size || channels > full.kv_channels {
+        return own;
+    }
+    Sizes {
+        hidden_size: hidden,
+        ffn_hidden_size: ffn,
+        num_attention_heads: heads,
+        num_query_groups: groups,
+        kv_channels: channels,
+        ..own
+    }
+}
+
+/// `of * part / whole`, to the nearest, at least 1.
+fn proportion(of: u32, part: u32, whole: u32) -> u32 {
+    let (of, part, whole) = (u64::from(of), u64::from(part), u64::from(whole.max(1)));
+    let nearest = (of * part + whole / 2) / whole;
+    u32::try_from(nearest).unwrap_or(u32::MAX >> 1).max(1)
+}

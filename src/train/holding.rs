@@ -1,0 +1,106 @@
+//! Which words of the whole model's tensors a rank holds, and where.
+
+use std::ops::Range;
+
+use crate::model::{Parameter, Partition, stage_parameters};
+use crate::train::bucket::FlatLayout;
+use crate::train::gradient::shards;
+use crate::train::layout::Coordinates;
+use crate::train::options::TrainOptions;
+
+/// The flat words whose optimizer state the rank at `place` holds: its shard of each bucket under
+/// the distributed optimizer, else all.
+pub(super) fn owned(
+    options: &TrainOptions,
+    layout: &FlatLayout,
+    place: Coordinates,
+) -> Vec<Range<u32>> {
+    match shards(options) {
+        true => layout.shard(place.data),
+        false => std::iter::once(0..layout.len()).collect(),
+    }
+}
+
+/// Consecutive words of one parameter in a flat buffer that holds the owned words alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// The parameter's place in [`Holding::parameters`].
+    pub parameter: usize,
+    /// Elements of the rank's part of the parameter.
+    pub local: Range<u32>,
+    /// Where the first of them lies among the owned words.
+    pub start: u32,
+}
+
+/// What one rank holds of the model.
+#[derive(Clone, Debug)]
+pub(super) struct Holding {
+    pub place: Coordinates,
+    pub parameters: Vec<Parameter>,
+    offsets: Vec<u32>,
+    /// Flat words whose optimizer state is here.
+    pub owned: Vec<Range<u32>>,
+    tensor_ranks: u32,
+}
+
+impl Holding {
+    pub fn of(options: &TrainOptions, rank: u32) -> Holding {
+        let place = options.layout.coordinates(rank);
+        let parameters = stage_parameters(&options.model, place.stage);
+        let data_ranks = options.layout.data_parallel_size;
+        let layout = FlatLayout::new(&parameters, options.ddp_bucket_size, data_ranks);
+        Holding {
+            place,
+            owned: owned(options, &layout, place),
+            offsets: layout.offsets,
+            parameters,
+            tensor_ranks: options.layout.tensor_model_parallel_size,
+        }
+    }
+
+    /// Words of a flat buffer of optimizer state.
+    pub fn owned_len(&self) -> u32 {
+        let ranges = self.owned.iter();
+        ranges.map(|range| range.end - range.start).sum()
+    }
+
+    /// Elements of the whole model's tensor.
+    pub fn whole_len(&self, parameter: &Parameter) -> u64 {
+        let copies = match parameter.partition {
+            Partition::Replicated => 1,
+            _ => self.tensor_ranks,
+        };
+        u64::from(parameter.len()) * u64::from(copies)
+    }
+
+    /// Where element `local` of this rank's part stands in the whole model's tensor.
+    pub fn whole_index(&self, parameter: &Parameter, local: u32) -> u64 {
+        parameter.global_index(local, self.place.tensor, self.tensor_ranks)
+    }
+
+    /// The owned words that belong to parameters, in the order in which they lie; the words between
+    /// parameters belong to nobody.
+    pub fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for range in &self.owned {
+            let mut inside: Vec<Piece> = Vec::new();
+            for (place, parameter) in self.parameters.iter().enumerate() {
+                let offset = self.offsets[place];
+                let from = range.start.max(offset);
+                let to = range.end.min(offset + parameter.len());
+                if from < to {
+                    inside.push(Piece {
+                        parameter: place,
+                        local: from - offset..to - offset,
+                        start: start + from - range.start,
+                    });
+                }
+            }
+            inside.sort_by_key(|piece| piece.start);
+            pieces.extend(inside);
+            start += range.end - range.start;
+        }
+        pieces
+    }
+}

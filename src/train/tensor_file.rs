@@ -1,0 +1,147 @@
+//! Named tensors and their metadata as one safetensors file.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+
+use crate::numerics::Dtype;
+use crate::world::StateTensor;
+
+/// Why a file of tensors could not be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    #[error("{path}: {source}")]
+    Io {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("{path} is not a checkpoint: {reason}")]
+    Damaged { path: String, reason: String },
+}
+
+/// What a file holds. bf16 and f16 tensors are packed bytes in it, and words here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TensorFile {
+    pub metadata: BTreeMap<String, String>,
+    pub tensors: BTreeMap<String, StateTensor>,
+}
+
+impl TensorFile {
+    /// Writes the file aside and then renames it, so that no half of one is ever seen.
+    pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
+        let packed: Vec<(&str, Dtype, Vec<u8>)> = self
+            .tensors
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor.dtype, bytes_of(tensor)))
+            .collect();
+        let views = packed.iter().map(|(name, dtype, bytes)| {
+            let count = bytes.len() / dtype.wire_bytes() as usize;
+            let view = TensorView::new(file_dtype(*dtype), vec![count], bytes);
+            (*name, view.expect("bytes are whole elements"))
+        });
+        let metadata = self.metadata.clone().into_iter().collect();
+        let bytes =
+            safetensors::serialize(views, Some(metadata)).map_err(|error| damaged(path, error))?;
+        let aside = path.with_extension("partial");
+        let write = || -> std::io::Result<()> {
+            let mut file = std::fs::File::create(&aside)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            std::fs::rename(&aside, path)
+        };
+        write().map_err(|source| io_error(path, source))
+    }
+
+    /// Reads what `save` wrote.
+    pub fn load(path: &Path) -> Result<TensorFile, CheckpointError> {
+        let bytes = std::fs::read(path).map_err(|source| io_error(path, source))?;
+        let (_, head) = SafeTensors::read_metadata(&bytes).map_err(|error| damaged(path, error))?;
+        let metadata = head.metadata().clone().unwrap_or_default();
+        let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, error))?;
+        let mut tensors = BTreeMap::new();
+        for (name, view) in file.tensors() {
+            let tensor = unpacked(&view).ok_or_else(|| {
+                damaged(path, format!("`{name}` has the type {:?}", view.dtype()))
+            })?;
+            tensors.insert(name, tensor);
+        }
+        Ok(TensorFile {
+            metadata: metadata.into_iter().collect(),
+            tensors,
+        })
+    }
+
+    /// The number that the metadata have under `key`.
+    pub fn number(&self, key: &str, path: &Path) -> Result<u32, CheckpointError> {
+        let number = self.metadata.get(key).and_then(|text| text.parse().ok());
+        number.ok_or_else(|| damaged(path, format!("no number under {key}")))
+    }
+}
+
+fn io_error(path: &Path, source: std::io::Error) -> CheckpointError {
+    CheckpointError::Io {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+pub(super) fn damaged(path: &Path, reason: impl std::fmt::Display) -> CheckpointError {
+    CheckpointError::Damaged {
+        path: path.display().to_string(),
+        reason: reason.to_string(),
+    }
+}
+
+fn bytes_of(tensor: &StateTensor) -> Vec<u8> {
+    let words = tensor.words.iter();
+    let float = |word: &u32| f32::from_bits(*word);
+    match tensor.dtype {
+        Dtype::F32 | Dtype::U32 => words.flat_map(|word| word.to_le_bytes()).collect(),
+        Dtype::Bf16 => words
+            .flat_map(|word| half::bf16::from_f32(float(word)).to_le_bytes())
+            .collect(),
+        Dtype::F16 => words
+            .flat_map(|word| half::f16::from_f32(float(word)).to_le_bytes())
+            .collect(),
+    }
+}
+
+fn unpacked(view: &TensorView<'_>) -> Option<StateTensor> {
+    let data = view.data();
+    let wide = || {
+        data.chunks_exact(4)
+            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    };
+    let narrow = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
+    let (dtype, words) = match view.dtype() {
+        safetensors::Dtype::F32 => (Dtype::F32, wide().collect()),
+        safetensors::Dtype::U32 => (Dtype::U32, wide().collect()),
+        safetensors::Dtype::BF16 => (
+            Dtype::Bf16,
+            narrow()
+                .map(|b| half::bf16::from_le_bytes(b).to_f32().to_bits())
+                .collect(),
+        ),
+        safetensors::Dtype::F16 => (
+            Dtype::F16,
+            narrow()
+                .map(|b| half::f16::from_le_bytes(b).to_f32().to_bits())
+                .collect(),
+        ),
+        _ => return None,
+    };
+    Some(StateTensor { dtype, words })
+}
+
+fn file_dtype(dtype: Dtype) -> safetensors::Dtype {
+    match dtype {
+        Dtype::F32 => safetensors::Dtype::F32,
+        Dtype::Bf16 => safetensors::Dtype::BF16,
+        Dtype::F16 => safetensors::Dtype::F16,
+        Dtype::U32 => safetensors::Dtype::U32,
+    }
+}
