@@ -337,7 +337,10 @@ proptest! {
 
 /// The trees that some plans have at one element of theirs.
 fn joint_class(plans: &[&Plan], element: u64) -> Vec<[u8; 32]> {
-    plans.iter().map(|plan| local_class(plan, element)).collect()
+    plans
+        .iter()
+        .map(|plan| local_class(plan, element))
+        .collect()
 }
 
 proptest! {

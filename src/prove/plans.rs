@@ -53,11 +53,7 @@ impl AllocationPlans {
     }
 
     /// The plans of a buffer of `elements`, one an allocation.
-    fn of_elements(
-        &self,
-        shape: CollectiveShape,
-        elements: u64,
-    ) -> Result<Vec<Arc<Plan>>, String> {
+    fn of_elements(&self, shape: CollectiveShape, elements: u64) -> Result<Vec<Arc<Plan>>, String> {
         let (collective, combine) = match shape.kind {
             CollectiveKind::AllReduce { combine, .. } => (Collective::AllReduce, combine),
             CollectiveKind::ReduceScatter { .. } => (Collective::ReduceScatter, Combine::Sum),
@@ -79,13 +75,12 @@ impl AllocationPlans {
     }
 
     /// The plans of full-size buffers, on a small one.
-    fn scaled(
-        &self,
-        full: Vec<Vec<Arc<Plan>>>,
-        elements: u64,
-    ) -> Result<Arc<[Arc<Plan>]>, String> {
+    fn scaled(&self, full: Vec<Vec<Arc<Plan>>>, elements: u64) -> Result<Arc<[Arc<Plan>]>, String> {
         let addresses = full.iter().flatten();
-        let key = (addresses.map(|plan| Arc::as_ptr(plan) as usize).collect(), elements);
+        let key = (
+            addresses.map(|plan| Arc::as_ptr(plan) as usize).collect(),
+            elements,
+        );
         // A thread that panicked in here left at worst an entry out: the memory stays usable.
         let mut known = self
             .scaled

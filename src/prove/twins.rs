@@ -195,7 +195,11 @@ fn elements(parameter: &Parameter) -> u64 {
 
 /// Buckets of the real job, by Megatron's own rules.
 fn full_buckets(recipe: &Recipe, parameters: &[Parameter], stage: u32) -> Vec<u64> {
-    let storage = if recipe.bf16 { Storage::Bf16 } else { Storage::Fp32 };
+    let storage = if recipe.bf16 {
+        Storage::Bf16
+    } else {
+        Storage::Fp32
+    };
     let params: Vec<Param> = parameters
         .iter()
         .map(|parameter| Param::dense(elements(parameter), storage))

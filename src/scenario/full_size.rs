@@ -214,10 +214,30 @@ fn whole(
         .saturating_mul(recipe.num_virtual_stages_per_pipeline_rank);
     let shares = [
         ("num_layers", model.num_layers, chunks, &layers.place),
-        ("ffn_hidden_size", model.ffn_hidden_size, tensor.value, &tensor.place),
-        ("num_attention_heads", model.num_attention_heads, tensor.value, &tensor.place),
-        ("num_query_groups", model.num_query_groups, tensor.value, &tensor.place),
-        ("padded_vocab_size", model.padded_vocab_size, tensor.value, &tensor.place),
+        (
+            "ffn_hidden_size",
+            model.ffn_hidden_size,
+            tensor.value,
+            &tensor.place,
+        ),
+        (
+            "num_attention_heads",
+            model.num_attention_heads,
+            tensor.value,
+            &tensor.place,
+        ),
+        (
+            "num_query_groups",
+            model.num_query_groups,
+            tensor.value,
+            &tensor.place,
+        ),
+        (
+            "padded_vocab_size",
+            model.padded_vocab_size,
+            tensor.value,
+            &tensor.place,
+        ),
     ];
     for (key, value, parts, place) in shares {
         if !value.is_multiple_of(parts) {

@@ -180,11 +180,31 @@ fn changes_of_size(full: &Recipe, here: &Recipe) -> Vec<Change> {
     let bucket = "a bucket is the same fraction of a stage's parameters";
     let text = |size: Option<u32>| size.map_or("Megatron's own".to_string(), |n| n.to_string());
     let rows = [
-        ("num_layers", full.num_layers, here.num_layers, "layers of every stage and chunk"),
+        (
+            "num_layers",
+            full.num_layers,
+            here.num_layers,
+            "layers of every stage and chunk",
+        ),
         ("hidden_size", full.hidden_size, here.hidden_size, width),
-        ("ffn_hidden_size", full.ffn_hidden_size, here.ffn_hidden_size, width),
-        ("num_attention_heads", full.num_attention_heads, here.num_attention_heads, width),
-        ("num_query_groups", full.num_query_groups, here.num_query_groups, width),
+        (
+            "ffn_hidden_size",
+            full.ffn_hidden_size,
+            here.ffn_hidden_size,
+            width,
+        ),
+        (
+            "num_attention_heads",
+            full.num_attention_heads,
+            here.num_attention_heads,
+            width,
+        ),
+        (
+            "num_query_groups",
+            full.num_query_groups,
+            here.num_query_groups,
+            width,
+        ),
         ("kv_channels", full.kv_channels, here.kv_channels, width),
         ("seq_length", full.seq_length, here.seq_length, bytes),
         (
@@ -199,7 +219,12 @@ fn changes_of_size(full: &Recipe, here: &Recipe) -> Vec<Change> {
             here.padded_vocab_size,
             "the model reads bytes",
         ),
-        ("micro_batch_size", full.micro_batch_size, here.micro_batch_size, bytes),
+        (
+            "micro_batch_size",
+            full.micro_batch_size,
+            here.micro_batch_size,
+            bytes,
+        ),
         (
             "microbatches of a rank",
             full.microbatch_count(),
@@ -212,9 +237,24 @@ fn changes_of_size(full: &Recipe, here: &Recipe) -> Vec<Change> {
             here.determinism.wgrad_splits,
             "at most the tokens of a microbatch",
         ),
-        ("train_iters", full.train_iters, here.train_iters, "steps repeat each other"),
-        ("lr_decay_iters", full.lr_decay_iters, here.lr_decay_iters, KEPT_IN_PROPORTION),
-        ("lr_warmup_iters", full.lr_warmup_iters, here.lr_warmup_iters, KEPT_IN_PROPORTION),
+        (
+            "train_iters",
+            full.train_iters,
+            here.train_iters,
+            "steps repeat each other",
+        ),
+        (
+            "lr_decay_iters",
+            full.lr_decay_iters,
+            here.lr_decay_iters,
+            KEPT_IN_PROPORTION,
+        ),
+        (
+            "lr_warmup_iters",
+            full.lr_warmup_iters,
+            here.lr_warmup_iters,
+            KEPT_IN_PROPORTION,
+        ),
         (
             "recompute_num_layers",
             full.recompute_num_layers,

@@ -91,7 +91,11 @@ fn width(full: &Recipe, num_layers: u32) -> Sizes {
         padded_vocab_size: full.padded_vocab_size,
         micro_batch_size: full.micro_batch_size,
     };
-    let wanted = if num_layers >= LAYERS_MANY { HIDDEN_OF_MANY } else { HIDDEN };
+    let wanted = if num_layers >= LAYERS_MANY {
+        HIDDEN_OF_MANY
+    } else {
+        HIDDEN
+    };
     let ratio = (full.num_attention_heads / full.num_query_groups).min(HEADS_OF_GROUP);
     // One group a rank; two where there is one rank, so that heads are told apart.
     let groups = tensor.max(2).min(full.num_query_groups);

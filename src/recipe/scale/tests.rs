@@ -105,7 +105,10 @@ fn buckets_cover_the_same_fraction_of_a_stage() {
     let more = "use_distributed_optimizer = true\noverlap_grad_reduce = true\n";
     let full = gpt(8, 1, 1, more);
     let here = scaled(&full, &assumed()).unwrap().recipe;
-    let size = u64::from(here.ddp_bucket_size.expect("64 M parameters fill two buckets"));
+    let size = u64::from(
+        here.ddp_bucket_size
+            .expect("64 M parameters fill two buckets"),
+    );
     let share = |size: u64, recipe: &Recipe| size as f64 / recipe.parameter_count(0) as f64;
     let (own, whole) = (share(size, &here), share(40_000_000, &full));
     assert!((own - whole).abs() < 1e-3, "{own} {whole}");
@@ -113,7 +116,10 @@ fn buckets_cover_the_same_fraction_of_a_stage() {
     let split = scaled(&gpt(8, 4, 1, more), &assumed()).unwrap().recipe;
     assert_eq!(split.ddp_bucket_size, None);
     let serial = scaled(&gpt(8, 1, 1, "ddp_bucket_size = 1000\n"), &assumed()).unwrap();
-    assert_eq!((serial.recipe.ddp_bucket_size, serial.full.ddp_bucket_size), (None, None));
+    assert_eq!(
+        (serial.recipe.ddp_bucket_size, serial.full.ddp_bucket_size),
+        (None, None)
+    );
 }
 
 #[test]
