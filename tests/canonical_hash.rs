@@ -1,6 +1,8 @@
 //! Canonical hashes against brute force: equal exactly where a commutative sum without any other
 //! law gives equal results.
 
+use std::collections::BTreeSet;
+
 use bitproof::numerics::Dtype;
 use bitproof::plan::{
     Arithmetic, Combine, Init, Op, Piece, Plan, ScaleError, Tree, local, scaled_together,

@@ -146,6 +146,28 @@ fn plans_that_part_at_larger_buffers_are_not_proved_by_small_ones() {
 }
 
 #[test]
+fn plans_of_full_size_part_on_a_small_buffer_where_the_real_ones_part() {
+    let recipe = "world_size = 4\nglobal_batch_size = 12\nbf16 = true\nclip_grad = 0.0";
+    let full = "[full_size]\nhidden_size = 1024\nffn_hidden_size = 4096\n";
+    let outcome = checked(scenario(&second_channel_differs(4), recipe, full));
+    assert_eq!(
+        outcome.across,
+        Some(Grade::Divergent),
+        "{:?}",
+        outcome.points
+    );
+    assert_eq!(outcome.within, Some(Grade::Proved));
+    let basis = &outcome.certificate.plan_basis;
+    assert!(basis.contains("full-size bytes"), "{basis}");
+    assert!(
+        outcome
+            .not_covered
+            .iter()
+            .all(|sentence| !sentence.contains("256 MiB"))
+    );
+}
+
+#[test]
 fn training_without_clipping_is_sound() {
     let recipe = "world_size = 4\nglobal_batch_size = 12\nbf16 = true\nclip_grad = 0.0";
     let outcome = checked(scenario("", recipe, ""));

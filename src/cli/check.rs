@@ -6,15 +6,17 @@ use clap::Args;
 
 use super::output::{Output, talk, warn};
 use super::progress::Bars;
-use super::{RunArgs, memory, prover, regression};
-use crate::diagnostic::Diagnostic;
+use super::{JobArgs, RunArgs, memory, prover, regression};
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::outcome::Outcome;
+use crate::recipe::ReshardLayout;
 use crate::report::{Exit, Report, Requirement};
 use crate::scenario::{Grade, Overrides, Scenario};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// Scenario files, or bare recipes
+    /// Scenario files, bare recipes, or Megatron-LM's: a functional test's model_config.yaml, a job
+    /// log, a launch script
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Check this many steps
@@ -30,9 +32,18 @@ pub(super) struct CheckArgs {
     /// Count "proved on this input" as a pass
     #[arg(long, value_enum, value_name = "WHAT")]
     accept: Option<Accept>,
+    /// Only say what is wrong with the files, without running anything
+    #[arg(long, conflicts_with_all = ["require", "accept", "no_save"])]
+    lint_only: bool,
+    /// Resume on this layout, too: tensor x pipeline x virtual stages, such as 1x4xNone (may be
+    /// repeated; replaces the scenario's `checkpoint.reshard`)
+    #[arg(long, value_name = "TPxPPxVPP")]
+    reshard: Vec<ReshardLayout>,
     /// Write no file under .bitproof/regressions
     #[arg(long)]
     no_save: bool,
+    #[command(flatten)]
+    job: JobArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -62,12 +73,18 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
 
 fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
     let overrides = Overrides {
-        set: args.run.set.clone(),
+        set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
         data: args.run.data.clone(),
         seed: args.seed,
         steps: args.steps,
+        world: args.job.world,
+        grow_dp: args.job.grow_dp,
+        phase: args.job.phase.clone(),
     };
     let name = path.display().to_string();
+    if args.lint_only {
+        return lint(name, Scenario::lint(path, &overrides), output);
+    }
     let loaded = match Scenario::load(path, &overrides) {
         Ok(loaded) => loaded,
         Err(diagnostics) => return output.refuse(name, diagnostics, Exit::Usage),
@@ -94,6 +111,22 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
             output.refuse(name, vec![Diagnostic::error("not-checked", message)], exit)
         }
     }
+}
+
+/// How a file is judged that is not run: its findings are the data.
+fn lint(name: String, findings: Vec<Diagnostic>, output: &mut Output) -> Exit {
+    let is_error = |finding: &Diagnostic| finding.severity == Severity::Error;
+    let exit = match findings.iter().any(is_error) {
+        true => Exit::Usage,
+        false => Exit::Proved,
+    };
+    output.lint(name, findings, exit)
+}
+
+/// `--reshard` as an assignment.
+fn reshard(args: &CheckArgs) -> Option<String> {
+    let layouts: Vec<String> = args.reshard.iter().map(|to| format!("\"{to}\"")).collect();
+    (!layouts.is_empty()).then(|| format!("checkpoint.reshard=[{}]", layouts.join(", ")))
 }
 
 fn nothing_checked(scenario: &Scenario) -> Diagnostic {
@@ -143,12 +176,25 @@ fn command(args: &CheckArgs, path: &Path) -> String {
         .data
         .iter()
         .for_each(|data| flag("--data", data.display().to_string()));
+    args.reshard
+        .iter()
+        .for_each(|layout| flag("--reshard", layout.to_string()));
     args.steps
         .iter()
         .for_each(|steps| flag("--steps", steps.to_string()));
     args.seed
         .iter()
         .for_each(|seed| flag("--seed", seed.to_string()));
+    let job = &args.job;
+    job.world
+        .iter()
+        .for_each(|world| flag("--world", world.to_string()));
+    job.grow_dp
+        .iter()
+        .for_each(|ranks| flag("--grow-dp", ranks.to_string()));
+    job.phase
+        .iter()
+        .for_each(|phase| flag("--phase", phase.clone()));
     let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     quoted.join(" ")
 }

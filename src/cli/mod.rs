@@ -62,6 +62,20 @@ struct RunArgs {
     verbose: bool,
 }
 
+/// What a verb that reads a job is told beyond its file.
+#[derive(Debug, Args)]
+struct JobArgs {
+    /// Ranks of the job [default: what the file says, else 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    world: Option<u32>,
+    /// Check with this many data-parallel ranks, each with its microbatches
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    grow_dp: Option<u32>,
+    /// Which run of a Megatron file with several, by number or name [default: the first]
+    #[arg(long, value_name = "N|NAME")]
+    phase: Option<String>,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum EngineKind {
     /// Cranelift-compiled kernels on this machine's cores, strict IEEE arithmetic

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use crate::diagnostic::Diagnostic;
-use crate::report::{Checked, Detail, Exit, Refusal, Report, junit};
+use crate::diagnostic::{Diagnostic, Severity, escaped};
+use crate::report::{Checked, Detail, Exit, Refusal, Report, counted, junit};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
@@ -65,6 +65,25 @@ impl Output {
             Format::Human | Format::Junit => warn(&refusal.diagnostics),
         }
         self.scenarios.push(Checked::Refused(refusal));
+        exit
+    }
+
+    /// What is wrong with a file that was only read: a line that sums it up, and the findings as a
+    /// refusal shows them.
+    pub fn lint(&mut self, name: String, diagnostics: Vec<Diagnostic>, exit: Exit) -> Exit {
+        let count = |severity: Severity| {
+            let alike = diagnostics
+                .iter()
+                .filter(|finding| finding.severity == severity);
+            alike.count() as u64
+        };
+        let errors = counted(count(Severity::Error), "error");
+        let warnings = counted(count(Severity::Warning), "warning");
+        let summary = format!("{}: {errors}, {warnings}\n", escaped(&name));
+        let exit = self.refuse(name, diagnostics, exit);
+        if self.format == Format::Human {
+            self.data(&summary);
+        }
         exit
     }
 

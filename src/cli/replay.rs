@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::output::Output;
 use super::progress::Bars;
-use super::{RunArgs, memory, prover, regression};
+use super::{JobArgs, RunArgs, memory, prover, regression};
 use crate::diagnostic::Diagnostic;
 use crate::prove::Token;
 use crate::report::{Exit, Report, Requirement};
@@ -26,6 +26,8 @@ pub(super) struct ReplayArgs {
     /// The seed, where the check was given one
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    #[command(flatten)]
+    job: JobArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -49,6 +51,9 @@ fn found(args: &ReplayArgs) -> Result<(Token, Scenario), Vec<Diagnostic>> {
         data: args.run.data.clone(),
         seed: args.seed,
         steps: args.steps,
+        world: args.job.world,
+        grow_dp: args.job.grow_dp,
+        phase: args.job.phase.clone(),
     };
     let scenario = match &args.scenario {
         Some(path) => Scenario::load(path, &overrides)?.scenario,

@@ -11,12 +11,13 @@ use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
     Certificate, FirstDivergence, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome,
-    PointCount, Remedy, ScenarioIdentity,
+    PointCount, Remedy, ReshardResult, ScenarioIdentity,
 };
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
 use crate::prove::{Grade, token, vacuity, witness};
+use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
 use crate::train::Trainer;
 use crate::world::GroupId;
@@ -54,6 +55,7 @@ pub(super) fn outcome(
         },
         within: verdicts.within,
         across: verdicts.across,
+        imported: scenario.imported.clone(),
         recipe: scenario.recipe.clone(),
         engine: session.engine_identity(),
         steps: scenario.steps,
@@ -67,6 +69,11 @@ pub(super) fn outcome(
         hazards_beyond: findings.reference.hazards_beyond,
         notes: findings.reference.notes.clone(),
         oracles: oracles(session, &findings),
+        reshardings: findings
+            .reshardings
+            .iter()
+            .map(ReshardResult::from)
+            .collect(),
         vacuity: match is_replay {
             true => Vec::new(),
             false => vacuity::findings(&session.scenario, &findings.sweep),
@@ -133,7 +140,14 @@ fn sampling(sweep: &Sweep) -> Option<String> {
 fn hazards(findings: &Findings) -> Vec<Hazard> {
     let resumptions = findings.resumptions.iter().flatten();
     let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
-    let found = findings.reference.hazards.iter().chain(resumed);
+    let reshardings = findings.reshardings.iter();
+    let resharded = reshardings.flat_map(|resharding| &resharding.hazards);
+    let found = findings
+        .reference
+        .hazards
+        .iter()
+        .chain(resumed)
+        .chain(resharded);
     found.map(|hazard| Hazard::from(hazard.clone())).collect()
 }
 
@@ -198,14 +212,6 @@ fn r2r_result(findings: &Findings) -> OracleResult {
 
 fn res_result(findings: &Findings) -> OracleResult {
     let resumptions = findings.resumptions.as_deref().unwrap_or_default();
-    let words: u64 = resumptions
-        .iter()
-        .map(|(_, found)| found.words_compared)
-        .sum();
-    let steps: u64 = resumptions
-        .iter()
-        .map(|(_, found)| found.steps_compared)
-        .sum();
     if resumptions.is_empty() {
         let detail = Some(match &findings.resumptions {
             None => "a replay of a fold resumes nothing".to_string(),
@@ -213,30 +219,44 @@ fn res_result(findings: &Findings) -> OracleResult {
         });
         return oracle_result(OracleKind::RES, OracleVerdict::NotChecked, 0, detail);
     }
-    let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) else {
-        let mut detail =
-            format!("{words} live-in words and {steps} roots of resumed steps compared");
-        for component in unread_everywhere(resumptions) {
-            detail += &format!("; the checkpoint lacks {component}, which nothing reads later");
-        }
-        return oracle_result(
+    let found = resumptions.iter().map(|(_, found)| found);
+    let words: u64 = found.clone().map(|found| found.words_compared).sum();
+    let steps: u64 = found.map(|found| found.steps_compared).sum();
+    let whole: u64 = findings.reshardings.iter().map(|found| found.words).sum();
+    let result = |verdict, detail| {
+        oracle_result(
             OracleKind::RES,
-            OracleVerdict::Equal,
-            words + steps,
+            verdict,
+            words + steps + whole,
             Some(detail),
-        );
-    };
-    let detail = Some(format!("restarts {list:?}: {}", resumption_text(found)));
-    let components = found.components.iter().copied().collect();
-    OracleResult {
-        components,
-        ..oracle_result(
-            OracleKind::RES,
-            OracleVerdict::Different,
-            words + steps,
-            detail,
         )
+    };
+    if let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) {
+        let detail = format!("restarts {list:?}: {}", resumption_text(found));
+        return OracleResult {
+            components: found.components.iter().copied().collect(),
+            ..result(OracleVerdict::Different, detail)
+        };
     }
+    if let Some(found) = findings.reshardings.iter().find(|found| found.is_broken()) {
+        let components: BTreeSet<Component> = found
+            .differences
+            .iter()
+            .map(|differing| differing.component)
+            .collect();
+        return OracleResult {
+            components: components.into_iter().collect(),
+            ..result(OracleVerdict::Different, found.to_string())
+        };
+    }
+    let mut detail = format!("{words} live-in words and {steps} roots of resumed steps compared");
+    for component in unread_everywhere(resumptions) {
+        detail += &format!("; the checkpoint lacks {component}, which nothing reads later");
+    }
+    if whole > 0 {
+        detail += &format!("; {whole} words of whole tensors after loads on other layouts");
+    }
+    result(OracleVerdict::Equal, detail)
 }
 
 /// Left out of the checkpoints, and read after none of the cuts.
@@ -292,7 +312,14 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
 fn xr_result(findings: &Findings) -> OracleResult {
     let resumptions = findings.resumptions.iter().flatten();
     let resumed = resumptions.flat_map(|(_, resumption)| &resumption.drifts);
-    let drift = findings.reference.drifts.iter().chain(resumed).next();
+    let resharded = findings.reshardings.iter().flat_map(|found| &found.drifts);
+    let mut drifts = findings
+        .reference
+        .drifts
+        .iter()
+        .chain(resumed)
+        .chain(resharded);
+    let drift = drifts.next();
     let verdict = if drift.is_some() {
         OracleVerdict::Different
     } else {
@@ -442,7 +469,9 @@ fn not_covered(session: &Session) -> Vec<String> {
             .to_string(),
         "hardware corruption, and whether the training is correct".to_string(),
     ];
-    let variables = &session.scenario.recipe.env;
+    let recipe = &session.scenario.recipe;
+    list.extend(run_synchronously(recipe));
+    let variables = &recipe.env;
     let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
     if !set("NCCL_ALGO") {
         list.push(
@@ -467,11 +496,38 @@ fn not_covered(session: &Session) -> Vec<String> {
                 .to_string()
         }
     });
+    if !session.scenario.checkpoint.reshard.is_empty() {
+        list.push(
+            "whether the sums of the other layouts could have differed at full size: check each \
+             layout as a recipe of its own"
+                .to_string(),
+        );
+    }
     if !session.environment.not_modelled.is_empty() {
         let names = session.environment.not_modelled.join(", ");
         list.push(format!("what these variables change: {names}"));
     }
     list
+}
+
+/// What the job does beside the training and the simulation does in its place.
+fn run_synchronously(recipe: &Recipe) -> impl Iterator<Item = String> {
+    let switches = [
+        (
+            recipe.async_save,
+            "async_save: the checkpoint is saved before the next step",
+        ),
+        (
+            recipe.overlap_grad_reduce,
+            "overlap_grad_reduce: gradients are reduced after the last backward",
+        ),
+        (
+            recipe.overlap_param_gather,
+            "overlap_param_gather: parameters are gathered before the next forward",
+        ),
+    ];
+    let on = switches.into_iter().filter(|(on, _)| *on);
+    on.map(|(_, what)| format!("hazards of {what} here; run synchronously, and not checked"))
 }
 
 fn not_said(grade: Grade, across: bool) -> String {

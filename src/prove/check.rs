@@ -10,6 +10,7 @@ use crate::prove::effect::{self, Effect};
 use crate::prove::mutation::{self, Nursery};
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::{self, Restart, Resumption};
+use crate::prove::oracle::reshard::{self, Resharding};
 use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::remedy;
 use crate::prove::session::{CheckError, Session};
@@ -42,6 +43,8 @@ pub struct Findings {
     pub second: Option<Option<NodeDifference>>,
     /// One entry a restart; `None` when RES was not asked for.
     pub resumptions: Option<Vec<(Vec<u32>, Resumption)>>,
+    /// Resumes on other layouts.
+    pub reshardings: Vec<Resharding>,
     pub mutants: MutantScore,
     pub effect: Option<Effect>,
 }
@@ -79,6 +82,8 @@ pub fn check(
         None
     };
 
+    let reshardings = reshardings(&session, &reference, &sweep, progress)?;
+
     progress.begin(
         "planted faults",
         crate::fault::MutantKind::all().len() as u64,
@@ -98,6 +103,7 @@ pub fn check(
         sweep,
         second,
         resumptions,
+        reshardings,
         mutants,
         effect,
     };
@@ -111,11 +117,9 @@ pub fn check(
 /// The canonical schedule's run, with the sweep watching, hazards looked for and cuts followed.
 pub fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, CheckError> {
     let scenario = &session.scenario;
-    let last = scenario.steps;
     let cuts = memory::cuts(scenario);
     let options = RunOptions {
-        // The last step's state is what the run leaves behind: a declared output.
-        checkpoint_after: cuts.iter().copied().chain([1, last]).collect(),
+        checkpoint_after: memory::states_kept(scenario),
         cuts,
         hazard_steps_max: HAZARD_STEPS,
         measure_writes: true,
@@ -179,6 +183,24 @@ pub(super) fn restarts_of(
     Ok(found)
 }
 
+/// Resumes on other layouts, where RES is asked for.
+fn reshardings(
+    session: &Session,
+    reference: &RunRecord,
+    sweep: &Sweep,
+    progress: &dyn Progress,
+) -> Result<Vec<Resharding>, CheckError> {
+    let plan = &session.scenario.checkpoint;
+    if plan.reshard.is_empty() || !session.scenario.oracles.contains(&OracleKind::RES) {
+        return Ok(Vec::new());
+    }
+    let runs = plan.reshard.len() * plan.cuts().len();
+    progress.begin("resumes on other layouts", runs as u64);
+    let found = reshard::resume_all(session, reference, sweep, progress)?;
+    progress.end();
+    Ok(found)
+}
+
 /// Components of which a word is live-in after the first step.
 pub fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
     let mut needed = BTreeSet::from(Component::ALL);
@@ -210,38 +232,13 @@ fn verdicts(session: &Session, findings: &mut Findings) -> Verdicts {
 
 /// What is wrong whatever varies.
 fn common(session: &Session, findings: &Findings) -> Grade {
-    let mut grade = Grade::Proved;
-    let resumptions = findings.resumptions.iter().flatten();
-    // A resumed run that is sensitive was sensitive before: its own finding says so.
-    let broken = |resumption: &Resumption| {
-        let Resumption {
-            components,
-            uncovered,
-            first_step,
-            ..
-        } = resumption;
-        !components.is_empty() || !uncovered.is_empty() || first_step.is_some()
-    };
-    if resumptions
-        .into_iter()
-        .any(|(_, resumption)| broken(resumption))
-    {
-        grade = grade.max(Grade::Divergent);
-    }
-    let resumed = || {
-        findings
-            .resumptions
-            .iter()
-            .flatten()
-            .map(|(_, resumption)| resumption)
-    };
-    let drifts = findings.reference.drifts.len() + resumed().map(|r| r.drifts.len()).sum::<usize>();
+    let mut grade = resumed(findings);
+    let drifts = findings.reference.drifts.len() + resumed_drifts(findings);
     if session.scenario.oracles.contains(&OracleKind::XR) && drifts > 0 {
         grade = grade.max(Grade::Divergent);
     }
-    let resumed_hazards = resumed().any(|resumption| !resumption.hazards.is_empty());
     let hazards = &findings.reference.hazards;
-    if findings.reference.hazards_beyond > 0 || !hazards.is_empty() || resumed_hazards {
+    if findings.reference.hazards_beyond > 0 || !hazards.is_empty() {
         grade = grade.max(Grade::Hazard);
     }
     let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);
@@ -254,14 +251,63 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     grade
 }
 
-/// What one kind of choice does.
-fn of_reach(session: &Session, findings: &Findings, reach: Reach) -> Grade {
-    let sweep = &findings.sweep;
-    let mut grade = match sweep.worst_rung(reach) {
+/// What the resumed runs say, on the scenario's layout and on others.
+fn resumed(findings: &Findings) -> Grade {
+    // A resumed run that is sensitive was sensitive before: its own finding says so.
+    let broken = |resumption: &Resumption| {
+        let Resumption {
+            components,
+            uncovered,
+            first_step,
+            ..
+        } = resumption;
+        !components.is_empty() || !uncovered.is_empty() || first_step.is_some()
+    };
+    let mut resumptions = findings
+        .resumptions
+        .iter()
+        .flatten()
+        .map(|(_, found)| found);
+    let mut grade = Grade::Proved;
+    if resumptions.clone().any(broken) {
+        grade = grade.max(Grade::Divergent);
+    }
+    if resumptions.any(|found| !found.hazards.is_empty()) {
+        grade = grade.max(Grade::Hazard);
+    }
+    for found in &findings.reshardings {
+        // Another layout has sums of its own.
+        grade = grade.max(of_rung(found.worst));
+        if found.is_broken() || found.sensitive > 0 {
+            grade = grade.max(Grade::Divergent);
+        }
+        if !found.hazards.is_empty() {
+            grade = grade.max(Grade::Hazard);
+        }
+    }
+    grade
+}
+
+fn resumed_drifts(findings: &Findings) -> usize {
+    let resumptions = findings.resumptions.iter().flatten();
+    let on_same = resumptions.map(|(_, found)| found.drifts.len());
+    let on_others = findings.reshardings.iter().map(|found| found.drifts.len());
+    on_same.chain(on_others).sum()
+}
+
+/// The grade of points of which the worst was proved by `rung`.
+fn of_rung(rung: Option<Rung>) -> Grade {
+    match rung {
         None | Some(Rung::Plan | Rung::L0) => Grade::Proved,
         Some(Rung::L5) => Grade::Bounded,
         Some(_) => Grade::ProvedOnThisInput,
-    };
+    }
+}
+
+/// What one kind of choice does.
+fn of_reach(session: &Session, findings: &Findings, reach: Reach) -> Grade {
+    let sweep = &findings.sweep;
+    let mut grade = of_rung(sweep.worst_rung(reach));
     let absent = reach == Reach::Within && vacuity::has_absent(&session.scenario, sweep);
     if absent || sweep.silent.keys().any(|(_, of)| *of == reach) {
         grade = grade.max(match session.scenario.accept_input {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::recipe::Recipe;
 use crate::scenario::Scenario;
 use crate::train::{OptionsError, TrainOptions};
 
@@ -22,7 +23,8 @@ const PROCESS_BYTES: u64 = 64 << 20;
 /// * `snapshots = (cuts + 1) * arenas`, or none without a cut: the live-in set of each cut is
 ///   measured on a copy, and a resumed run keeps one of what its set-up left;
 /// * `states = (cuts + 2) * 4 (parameters + main parameters + two moments)`: the last step's and a
-///   loaded one beside those of the cuts;
+///   loaded one beside those of the cuts; where a run is resumed on other layouts, two steps after
+///   each cut are kept as well, and all of it twice, with two states of whole tensors;
 /// * `host = 256 KiB` for a thread's stack and its commands, and 64 MiB for the process.
 ///
 /// Peaks of runs with 16 and 2,432 ranks were between 0.67 and 1.01 of it.
@@ -41,18 +43,25 @@ impl Memory {
     /// # Errors
     /// A recipe that the training program cannot take has no size.
     pub fn of(scenario: &Scenario) -> Result<Memory, OptionsError> {
-        let options = TrainOptions::from(&scenario.recipe);
-        options.check()?;
-        let stages = options.layout.pipeline_model_parallel_size;
-        let ranks = options.layout.world_size();
-        let ranks_a_stage = u64::from(ranks / stages);
-        let (mut arenas, mut states) = (0u64, 0u64);
-        for stage in 0..stages {
-            let words = options.rank_words(stage);
-            arenas = arenas.saturating_add(words.total().saturating_mul(4 * ranks_a_stage));
-            states = states.saturating_add(words.persisted.saturating_mul(4 * ranks_a_stage));
+        let (mut arenas, mut states) = sizes(&scenario.recipe)?;
+        let layouts = &scenario.checkpoint.reshard;
+        for layout in layouts {
+            // One that the recipe does not admit was refused when the scenario was read.
+            if let Ok(recipe) = scenario.recipe.resharded(*layout) {
+                let (other_arenas, other_states) = sizes(&recipe)?;
+                arenas = arenas.max(other_arenas);
+                states = states.max(other_states);
+            }
         }
+        let ranks = scenario.recipe.world_size;
         let cuts = cuts(scenario).len() as u64;
+        let kept = states_kept(scenario).len() as u64;
+        // On another layout: what it keeps, what it loads, and two states of whole tensors.
+        let copies = if layouts.is_empty() {
+            kept + 1
+        } else {
+            2 * kept + 3
+        };
         Ok(Memory {
             ranks,
             arenas,
@@ -60,7 +69,7 @@ impl Memory {
                 0 => 0,
                 _ => arenas.saturating_mul(cuts + 1),
             },
-            states: states.saturating_mul(cuts + 2),
+            states: states.saturating_mul(copies),
             host: PROCESS_BYTES + HOST_BYTES_A_RANK * u64::from(ranks),
         })
     }
@@ -73,11 +82,43 @@ impl Memory {
     }
 }
 
+/// Bytes of all ranks' arenas, and of all that they persist.
+fn sizes(recipe: &Recipe) -> Result<(u64, u64), OptionsError> {
+    let options = TrainOptions::from(recipe);
+    options.check()?;
+    let stages = options.layout.pipeline_model_parallel_size;
+    let ranks_a_stage = u64::from(options.layout.world_size() / stages);
+    let (mut arenas, mut states) = (0u64, 0u64);
+    for stage in 0..stages {
+        let words = options.rank_words(stage);
+        arenas = arenas.saturating_add(words.total().saturating_mul(4 * ranks_a_stage));
+        states = states.saturating_add(words.persisted.saturating_mul(4 * ranks_a_stage));
+    }
+    Ok((arenas, states))
+}
+
 /// The steps whose end is looked at: those that a run is resumed after, and the first.
 pub(super) fn cuts(scenario: &Scenario) -> BTreeSet<u32> {
     let restarts = scenario.checkpoint.restarts.iter().flatten().copied();
     let last = scenario.steps;
     restarts.chain([1]).filter(|cut| *cut < last).collect()
+}
+
+/// Steps after a cut whose state is kept, where a run is resumed on another layout.
+const STATES_AFTER_A_CUT: u32 = 2;
+
+/// The steps after which the reference run's state is kept: the last one, whose state is what the
+/// run leaves behind, the cuts, and those that a run on another layout is compared after.
+pub(super) fn states_kept(scenario: &Scenario) -> BTreeSet<u32> {
+    let cuts = cuts(scenario);
+    let mut kept: BTreeSet<u32> = cuts.iter().copied().chain([1, scenario.steps]).collect();
+    if !scenario.checkpoint.reshard.is_empty() {
+        let after = cuts
+            .iter()
+            .flat_map(|cut| cut + 1..=cut + STATES_AFTER_A_CUT);
+        kept.extend(after.filter(|step| *step < scenario.steps));
+    }
+    kept
 }
 
 impl std::fmt::Display for Memory {

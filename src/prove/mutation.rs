@@ -8,6 +8,7 @@ use crate::fault::{Component, MutantKind};
 use crate::numerics::Dtype;
 use crate::prove::oracle::r2r::first_difference;
 use crate::prove::oracle::res::{self, Restart};
+use crate::prove::oracle::{family_name, reshard};
 use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
@@ -66,13 +67,13 @@ pub fn score(
             for family in families(nursery.catalogue) {
                 let sites = sites(nursery.catalogue, kind, Some(family));
                 let (fate, at) = fold_fault(session, &sites, &reference, kind)?;
-                score.take(format!("{} ({})", kind.name(), name_of(family)), fate);
+                score.take(format!("{} ({})", kind.name(), family_name(family)), fate);
                 let race = match at {
                     Some(site) => race_at(session, site)?,
                     None => Fate::NotPlanted,
                 };
                 let kind = MutantKind::Race.name();
-                score.take(format!("{kind} ({})", name_of(family)), race);
+                score.take(format!("{kind} ({})", family_name(family)), race);
             }
         } else if kind == MutantKind::Race {
             continue; // Planted with the other order that shows that it matters.
@@ -82,7 +83,32 @@ pub fn score(
         }
         tell();
     }
+    reshard_faults(session, nursery, &mut score)?;
     Ok(score)
+}
+
+/// Faults of a resume on another layout, where the scenario has one: the first stands for all.
+fn reshard_faults(
+    session: &Session,
+    nursery: &Nursery<'_>,
+    score: &mut MutantScore,
+) -> Result<(), CheckError> {
+    let Some(layout) = session.scenario.checkpoint.reshard.first() else {
+        return Ok(());
+    };
+    let mut resharded = session.resharded(*layout)?;
+    for planted in reshard::plant(session, &mut resharded, nursery.straight, 1)? {
+        let fate = match (planted.target, planted.missed) {
+            (None, _) => Fate::NotPlanted,
+            (Some(_), None) => Fate::Caught,
+            (Some((component, name)), Some(reason)) => Fate::Missed {
+                site: format!("{component} `{name}` at the load on {layout}"),
+                reason,
+            },
+        };
+        score.take(planted.kind, fate);
+    }
+    Ok(())
 }
 
 impl MutantScore {
@@ -107,12 +133,6 @@ fn families(catalogue: &Catalogue) -> BTreeSet<Family> {
     let sites = catalogue.sites.values();
     let large = sites.filter(|site| site.addends >= 3 && site.is_slots);
     large.map(|site| site.family).collect()
-}
-
-fn name_of(family: Family) -> String {
-    let name = serde_json::to_value(family).ok();
-    name.and_then(|name| name.as_str().map(str::to_string))
-        .unwrap_or_default()
 }
 
 fn steps(session: &Session) -> Range<u32> {

@@ -5,9 +5,10 @@ use serde::Serialize;
 use crate::engine::EngineIdentity;
 use crate::fault::Component;
 use crate::numerics::ladder::Rung;
+use crate::prove::oracle::reshard::{LaterStep, Resharding};
 use crate::prove::sweep::Reach;
 use crate::recipe::Recipe;
-use crate::scenario::{ChoiceVariable, Grade, OracleKind};
+use crate::scenario::{ChoiceVariable, Grade, Imported, OracleKind};
 use crate::world::{Family, NodeId, Site};
 
 /// The whole outcome of one check of one scenario.
@@ -18,6 +19,8 @@ pub struct Outcome {
     pub within: Option<Grade>,
     /// The verdict across allocations; `None` where placement is not free.
     pub across: Option<Grade>,
+    /// The job that the scenario was made from, if it was.
+    pub imported: Option<Imported>,
     pub recipe: Recipe,
     pub engine: EngineIdentity,
     pub steps: u32,
@@ -38,6 +41,8 @@ pub struct Outcome {
     /// What else the reference run has to say: waits for events that nobody recorded.
     pub notes: Vec<String>,
     pub oracles: Vec<OracleResult>,
+    /// Resumes on other layouts, part of RES.
+    pub reshardings: Vec<ReshardResult>,
     pub mutants: MutantScore,
     pub vacuity: Vec<VacuityFinding>,
     pub first_divergence: Option<FirstDivergence>,
@@ -151,6 +156,86 @@ pub struct OracleResult {
     pub detail: Option<String>,
     /// Components that a resumed run lacked.
     pub components: Vec<Component>,
+}
+
+/// A resume on another layout: the state at the load, and how far later steps agree.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReshardResult {
+    /// Layouts as TPxPPxVPP.
+    pub from: String,
+    pub to: String,
+    pub after_step: u32,
+    /// `Different` where the state differs at the load, or later bits part though no plan differs.
+    pub verdict: OracleVerdict,
+    /// Whole tensors and words that were compared at the load, and the tensors that differ there.
+    pub tensors: u64,
+    pub words: u64,
+    pub differing: Vec<String>,
+    /// Components that the other layout cannot take over.
+    pub not_carried: Vec<Component>,
+    /// Why later steps need not agree: sums that the layouts do not share.
+    pub plans_differ: Vec<String>,
+    pub steps: Vec<ReshardStep>,
+    /// The first step after the load whose bits part from the straight run's.
+    pub first_step: Option<u32>,
+    /// Choice points of the resumed run, and those that are sensitive.
+    pub points: u64,
+    pub sensitive: u64,
+    /// All of it in one sentence.
+    pub summary: String,
+}
+
+/// One step after a resume on another layout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReshardStep {
+    pub step: u32,
+    /// Numbers that both runs print, by whether their bits are equal.
+    pub equal_metrics: Vec<String>,
+    pub differing_metrics: Vec<String>,
+    /// Whole tensors compared after the step, and those equal; `None` where no state was kept.
+    pub tensors: Option<u64>,
+    pub equal_tensors: Option<u64>,
+}
+
+impl From<&Resharding> for ReshardResult {
+    fn from(found: &Resharding) -> ReshardResult {
+        ReshardResult {
+            from: found.from.to_string(),
+            to: found.to.to_string(),
+            after_step: found.cut,
+            verdict: match found.is_broken() {
+                true => OracleVerdict::Different,
+                false => OracleVerdict::Equal,
+            },
+            tensors: found.tensors,
+            words: found.words,
+            differing: found.differences.iter().map(ToString::to_string).collect(),
+            not_carried: found.not_carried.iter().copied().collect(),
+            plans_differ: found.plans.iter().map(ToString::to_string).collect(),
+            steps: found.steps.iter().map(ReshardStep::from).collect(),
+            first_step: found.parting().map(|parting| parting.step),
+            points: found.points,
+            sensitive: found.sensitive,
+            summary: found.to_string(),
+        }
+    }
+}
+
+impl From<&LaterStep> for ReshardStep {
+    fn from(compared: &LaterStep) -> ReshardStep {
+        let named = |equal: bool| {
+            let pairs = compared.metrics.iter();
+            let pairs = pairs.filter(|pair| pair.is_equal() == equal);
+            pairs.map(|pair| pair.name.clone()).collect()
+        };
+        ReshardStep {
+            step: compared.step,
+            equal_metrics: named(true),
+            differing_metrics: named(false),
+            tensors: compared.tensors.map(|(total, _)| total),
+            equal_tensors: compared.tensors.map(|(_, equal)| equal),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -81,6 +81,7 @@ fn replay_fold(
         sweep,
         second: None,
         resumptions: None,
+        reshardings: Vec::new(),
         mutants: MutantScore::default(),
         effect,
     };
@@ -149,6 +150,7 @@ fn replay_restart(
         sweep,
         second: None,
         resumptions: Some(found),
+        reshardings: Vec::new(),
         mutants: MutantScore::default(),
         effect: None,
     };

@@ -12,6 +12,7 @@ use crate::prove::full_size::FullSizeCounts;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::twins::Twins;
+use crate::recipe::ReshardLayout;
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
@@ -66,6 +67,7 @@ pub struct Session {
     pub plans_at_full_size: bool,
     corpus: Corpus,
     engine: CpuEngine,
+    workers: usize,
 }
 
 impl Session {
@@ -107,6 +109,7 @@ impl Session {
             corpus,
             options: Arc::new(options),
             engine: CpuEngine::new(workers)?,
+            workers,
             scenario,
             environment,
             allocations,
@@ -114,6 +117,20 @@ impl Session {
             kinds,
             plans_at_full_size,
         })
+    }
+
+    /// The same job on another layout of its ranks, which stands for nothing larger.
+    ///
+    /// # Errors
+    /// A layout that the recipe's rules or the training program refuse.
+    pub fn resharded(&self, layout: ReshardLayout) -> Result<Session, CheckError> {
+        let mut scenario = self.scenario.clone();
+        scenario.recipe = scenario.recipe.resharded(layout).map_err(|findings| {
+            let first = findings.first().map(|finding| finding.message.clone());
+            CheckError::Input(format!("{layout}: {}", first.unwrap_or_default()))
+        })?;
+        scenario.full_size = None;
+        Session::new(scenario, self.workers)
     }
 
     pub fn ranks(&self) -> u32 {
@@ -179,6 +196,7 @@ impl Session {
     /// Another number of worker threads, for the second run.
     pub fn set_workers(&mut self, workers: usize) -> Result<(), CheckError> {
         self.engine = CpuEngine::new(workers)?;
+        self.workers = workers;
         Ok(())
     }
 

@@ -227,3 +227,6 @@ fn full_buckets(recipe: &Recipe, parameters: &[Parameter], stage: u32) -> Vec<u6
         Err(_) => vec![params.iter().map(|param| param.elements).sum()],
     }
 }
+
+#[cfg(test)]
+mod tests;

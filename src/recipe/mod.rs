@@ -11,6 +11,7 @@ mod limits;
 pub mod lint;
 pub mod megatron;
 mod read;
+mod reshard;
 mod rules;
 mod scale;
 mod shape;
@@ -21,6 +22,7 @@ pub use argument::{
 };
 pub use limits::*;
 pub use read::is_recipe;
+pub use reshard::{ReshardLayout, ReshardLayoutError};
 pub use scale::{Change, GrowError, ScaleOptions, Scaled, scaled};
 
 use std::collections::BTreeMap;

@@ -17,10 +17,10 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 impl Report {
     /// The report as a JSON object. Keys: `schema_version`, `grade`, `verdicts` (`within`,
-    /// `across`), `exit_code`, `scenario`, `expect`, `recipe`, `engine`, `steps`, `ranks`,
+    /// `across`), `exit_code`, `scenario`, `expect`, `import`, `recipe`, `engine`, `steps`, `ranks`,
     /// `nodes`, `choice_points` (a count a rung, `sensitive`, and
     /// `by_family`), `input_points`, `sampling`, `hazards`, `oracles` (`R2R`,
-    /// `RES`, `XR`), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
+    /// `RES`, `XR`), `reshardings` (a load on another layout each), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
     /// `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
     /// `not_covered`, `not_said`. What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
@@ -43,6 +43,7 @@ impl Report {
             "exit_code": self.exit.code(),
             "scenario": outcome.scenario,
             "expect": expect,
+            "import": outcome.imported,
             "recipe": shortest(&outcome.recipe),
             "engine": outcome.engine,
             "steps": outcome.steps,
@@ -55,6 +56,7 @@ impl Report {
             "hazards_beyond": outcome.hazards_beyond,
             "notes": outcome.notes,
             "oracles": oracles(outcome),
+            "reshardings": outcome.reshardings,
             "mutants": outcome.mutants,
             "vacuity": outcome.vacuity,
             "first_divergence": outcome.first_divergence,

@@ -6,7 +6,7 @@ use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
 use super::exit::is_met;
 use super::names::{counted, slug};
-use super::{Checked, Refusal, Report};
+use super::{Checked, Exit, Refusal, Report};
 use crate::diagnostic::{Diagnostic, Severity, escaped};
 use crate::prove::outcome::{OracleResult, OracleVerdict, VacuityFinding};
 use crate::scenario::Grade;
@@ -29,6 +29,9 @@ pub fn junit(scenarios: &[Checked]) -> String {
 fn refused(refusal: &Refusal) -> TestSuite {
     let name = escaped(&refusal.name);
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+    if refusal.exit == Exit::Proved {
+        status = TestCaseStatus::success();
+    }
     let drawn: Vec<String> = refusal.diagnostics.iter().map(|d| d.to_plain()).collect();
     status.set_description(drawn.join("\n"));
     let is_error = |finding: &&Diagnostic| finding.severity == Severity::Error;

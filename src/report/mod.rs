@@ -13,6 +13,7 @@ mod sample;
 pub use exit::{Exit, Requirement};
 pub use json::SCHEMA_VERSION;
 pub use junit::junit;
+pub(crate) use names::counted;
 pub use refusal::{Checked, Refusal};
 pub use terminal::Detail;
 

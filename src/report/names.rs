@@ -24,7 +24,7 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// A count with its noun: `1 element`, `2 elements`.
-pub(super) fn counted(number: u64, noun: &str) -> String {
+pub(crate) fn counted(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", grouped(number))
 }

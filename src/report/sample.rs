@@ -49,6 +49,7 @@ pub fn proved() -> Outcome {
         },
         within: Some(Grade::Proved),
         across: None,
+        imported: None,
         recipe: recipe(),
         engine: EngineIdentity {
             name: "cpu".into(),
@@ -77,6 +78,7 @@ pub fn proved() -> Outcome {
             oracle(OracleKind::RES, 9),
             oracle(OracleKind::XR, 512),
         ],
+        reshardings: Vec::new(),
         mutants: MutantScore {
             caught: 12,
             total: 12,

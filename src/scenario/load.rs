@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Scenario, read};
+use super::{Scenario, imported, read};
 use crate::diagnostic::document::{Entry, Item, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, SourceError};
 use crate::recipe::is_recipe;
+use crate::recipe::megatron::{is_megatron, open};
 
 /// What the command line changes.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,12 @@ pub struct Overrides {
     /// Replaces the scenario's `seed`, not the recipe's.
     pub seed: Option<u64>,
     pub steps: Option<u32>,
+    /// Ranks of the job.
+    pub world: Option<u32>,
+    /// Data-parallel ranks to check with: the layout is kept, and so are a rank's microbatches.
+    pub grow_dp: Option<u32>,
+    /// Which run of a file with several, by number from 1 or by name.
+    pub phase: Option<String>,
 }
 
 /// A scenario and the warnings about it.
@@ -29,7 +36,7 @@ pub struct Loaded {
 impl Scenario {
     /// Loads a scenario, or a bare recipe as the scenario around it.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Vec<Diagnostic>> {
-        let source = Source::read(path).map_err(|error| vec![unreadable(&error, path)])?;
+        let source = open(path).map_err(|error| vec![unreadable(&error, path)])?;
         Scenario::from_source(&source, path, overrides)
     }
 
@@ -40,21 +47,40 @@ impl Scenario {
         path: &Path,
         overrides: &Overrides,
     ) -> Result<Loaded, Vec<Diagnostic>> {
+        if is_megatron(source) {
+            return imported::scenario(source, path, overrides);
+        }
         let mut findings = Findings::default();
-        let scenario = document(source, overrides, &mut findings).and_then(|document| {
-            let folder = path.parent().unwrap_or(Path::new(""));
-            let stem = path
-                .file_stem()
-                .map(|stem| stem.to_string_lossy().into_owned());
-            let site = read::Site {
-                folder,
-                stem: stem.unwrap_or_default(),
-            };
-            read::scenario(&document, &site, overrides, &mut findings)
-        });
+        let scenario = document(source, overrides, &mut findings)
+            .and_then(|document| read::scenario(&document, &site(path), overrides, &mut findings));
         findings
             .finish(scenario)
             .map(|(scenario, warnings)| Loaded { scenario, warnings })
+    }
+
+    /// Everything that can be said about a file without running it, errors included.
+    pub fn lint(path: &Path, overrides: &Overrides) -> Vec<Diagnostic> {
+        let source = match open(path) {
+            Ok(source) => source,
+            Err(error) => return vec![unreadable(&error, path)],
+        };
+        if is_megatron(&source) {
+            return imported::linted(&source, path, overrides);
+        }
+        match Scenario::from_source(&source, path, overrides) {
+            Ok(loaded) => loaded.warnings,
+            Err(findings) => findings,
+        }
+    }
+}
+
+/// Where the document at `path` stands.
+pub(super) fn site(path: &Path) -> read::Site<'_> {
+    let stem = path.file_stem();
+    let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
+    read::Site {
+        folder: path.parent().unwrap_or(Path::new("")),
+        stem: stem.unwrap_or_default(),
     }
 }
 
@@ -100,8 +126,29 @@ fn document(source: &Source, overrides: &Overrides, findings: &mut Findings) -> 
     if bare {
         document = wrapped("recipe", document);
     }
-    for text in &overrides.set {
-        let mut assignment = Table::parse_assignment("--set", text, findings)?;
+    if let Some(phase) = &overrides.phase {
+        let asked = Source::new("--phase", phase.as_str());
+        let place = Place::new(&asked, 0..asked.text.len());
+        let message = "`--phase` is for files of Megatron-LM with several runs";
+        findings.push(Diagnostic::error("no-such-phase", message).at(&place, "a recipe has one"));
+    }
+    assigned(document, bare, overrides, findings)
+}
+
+/// `document` with the command line's assignments on top. In a document made from a bare recipe
+/// they mean keys of the recipe.
+pub(super) fn assigned(
+    mut document: Table,
+    bare: bool,
+    overrides: &Overrides,
+    findings: &mut Findings,
+) -> Option<Table> {
+    let world = overrides
+        .world
+        .map(|ranks| ("--world", format!("recipe.world_size={ranks}")));
+    let set = overrides.set.iter().map(|text| ("--set", text.clone()));
+    for (flag, text) in world.into_iter().chain(set) {
+        let mut assignment = Table::parse_assignment(flag, &text, findings)?;
         if bare && assignment.table("recipe").is_none() {
             assignment = wrapped("recipe", assignment);
         }

@@ -7,9 +7,11 @@ mod content;
 mod find;
 mod full_size;
 mod grade;
+mod imported;
 mod in_code;
 mod load;
 mod read;
+mod reshard;
 #[cfg(feature = "strategies")]
 pub mod strategies;
 
@@ -17,6 +19,7 @@ pub use choice::{ChoiceVariable, Scope, Values};
 pub use find::{Found, find_by_hash};
 pub use full_size::{FullModel, FullSize};
 pub use grade::Grade;
+pub use imported::Imported;
 pub use load::{Loaded, Overrides};
 
 use std::collections::BTreeSet;
@@ -27,13 +30,15 @@ use serde::Serialize;
 
 use crate::diagnostic::Source;
 use crate::fault::Component;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, ReshardLayout};
 use crate::topology::Allocation;
 
 /// Allocation files of one scenario.
 pub const ALLOCATIONS_MAX: usize = 64;
 /// Lists of restarts, and restarts in one list.
 pub const RESTARTS_MAX: usize = 64;
+/// Layouts that one scenario is resumed on.
+pub const RESHARDS_MAX: usize = 8;
 /// Longest training text: 1 GiB.
 pub const DATA_BYTES_MAX: u64 = 1 << 30;
 
@@ -85,6 +90,16 @@ pub struct CheckpointPlan {
     pub omit: BTreeSet<Component>,
     /// Runs to compare with the straight one: the steps after which each is killed and resumed.
     pub restarts: Vec<Vec<u32>>,
+    /// Layouts on which the run is resumed, too, after each step that a restart names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reshard: Vec<ReshardLayout>,
+}
+
+impl CheckpointPlan {
+    /// The steps after which a run is resumed, in any list.
+    pub fn cuts(&self) -> BTreeSet<u32> {
+        self.restarts.iter().flatten().copied().collect()
+    }
 }
 
 /// What the ranks are trained on.
@@ -129,6 +144,8 @@ pub struct Scenario {
     /// *Proved on this input* counts as a pass.
     pub accept_input: bool,
     pub expect: Option<Expectation>,
+    /// The job that the scenario was made from; decides nothing, and is not part of its text.
+    pub imported: Option<Imported>,
 }
 
 impl Scenario {

@@ -26,7 +26,8 @@ pub(super) fn scenario(
     // The name is shown everywhere: made harmless once, here.
     let name = escaped(name).into_owned();
     let about = reader.text("about").map(|(about, _)| about.to_string());
-    let recipe = recipe(&mut reader, site);
+    let recipe =
+        recipe(&mut reader, site).and_then(|recipe| grown(recipe, overrides, reader.findings));
     let seed = reader.integer("seed", 0..=i64::MAX, Some(0)).value as u64;
     let free = words(&mut reader, "free", &[("placement", Free::Placement)]);
     let oracles = OracleKind::ALL.map(|oracle| (oracle.name(), oracle));
@@ -49,7 +50,7 @@ pub(super) fn scenario(
     let steps = steps(&mut reader, overrides, &recipe);
     let full_size = reader.table("full_size");
     let full_size = full_size.map(|table| FullSize::read(table, &recipe, reader.findings));
-    let (checkpoint, oracles) = checkpoint(&mut reader, oracles, steps);
+    let (checkpoint, oracles) = checkpoint(&mut reader, oracles, steps, &recipe);
     reader.finish();
     let data = data?;
     data_is_long_enough(&data, &recipe, findings)?;
@@ -67,6 +68,7 @@ pub(super) fn scenario(
         seed: overrides.seed.unwrap_or(seed),
         accept_input,
         expect: expect.flatten(),
+        imported: None,
     })
 }
 
@@ -106,6 +108,22 @@ fn recipe(reader: &mut Reader<'_>, site: &Site<'_>) -> Option<Recipe> {
     let recipe = Recipe::from_table(&table, path, reader.findings);
     environment(&table, reader.findings);
     recipe
+}
+
+/// The recipe on as many data-parallel ranks as `--grow-dp` asks for.
+fn grown(recipe: Recipe, overrides: &Overrides, findings: &mut Findings) -> Option<Recipe> {
+    let Some(ranks) = overrides.grow_dp else {
+        return Some(recipe);
+    };
+    match recipe.grown(ranks) {
+        Ok(recipe) => Some(recipe),
+        Err(error) => {
+            let source = Source::new("--grow-dp", ranks.to_string());
+            let place = Place::new(&source, 0..source.text.len());
+            findings.push(Diagnostic::error("grow-dp", error.to_string()).at(&place, ""));
+            None
+        }
+    }
 }
 
 /// What NCCL would make of the environment: a value that it or we cannot follow is an error here,
@@ -202,6 +220,7 @@ fn checkpoint(
     reader: &mut Reader<'_>,
     oracles: Option<Vec<OracleKind>>,
     steps: u32,
+    recipe: &Recipe,
 ) -> (CheckpointPlan, BTreeSet<OracleKind>) {
     let place = reader.place();
     let asked = oracles.is_some();
@@ -232,8 +251,20 @@ fn checkpoint(
         Some(items) => restarts(&mut reader, items, steps),
         None => default_restarts(steps),
     };
+    let reshard = reshard::read(&mut reader, recipe);
+    if restarts.is_empty() || !oracles.contains(&OracleKind::RES) {
+        let finding = reshard::nothing_to_resume(&reshard, reader.place());
+        finding
+            .into_iter()
+            .for_each(|finding| reader.findings.push(finding));
+    }
     reader.finish();
-    (CheckpointPlan { omit, restarts }, oracles)
+    let plan = CheckpointPlan {
+        omit,
+        restarts,
+        reshard,
+    };
+    (plan, oracles)
 }
 
 /// One restart after an odd and an even step, and two in one run, as far as the steps allow.

@@ -83,6 +83,7 @@ fn flags_go_on_top_of_the_file() {
         data: Some(folder.path().join("text.txt")),
         seed: Some(7),
         steps: Some(2),
+        ..Overrides::default()
     };
     let scenario = load(folder.path(), SAMPLE, &overrides).unwrap().scenario;
     assert_eq!(

@@ -1,8 +1,18 @@
 //! Oracles: comparisons that expose a fault. Each has a negative control among the planted faults.
 //!
-//! R2R compares two runs, RES a resumed run with a straight one. The third, XR, compares replicas
+//! R2R compares two runs, RES a resumed run with a straight one, on its layout or on another. The third, XR, compares replicas
 //! while a run goes on, in `world/exec/boundary.rs`; `prove/certificate.rs` makes its verdict of
 //! the drifts that the run's record lists.
 
 pub mod r2r;
 pub mod res;
+pub mod reshard;
+
+use crate::world::Family;
+
+/// A family's name in reports.
+pub(crate) fn family_name(family: Family) -> String {
+    let name = serde_json::to_value(family).ok();
+    name.and_then(|name| name.as_str().map(str::to_string))
+        .unwrap_or_default()
+}

@@ -13,6 +13,8 @@ const LAST_STEP_LISTED: u32 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoldSite {
     pub node: NodeId,
+    /// Wave of the canonical schedule, counted within the step.
+    pub wave: u32,
     pub name: String,
     pub family: Family,
     pub addends: u32,
@@ -42,6 +44,7 @@ impl Catalogue {
             node.id,
             FoldSite {
                 node: node.id,
+                wave: node.wave,
                 name: node.site.to_string(),
                 family: node.family,
                 addends: node.addend_count(),

@@ -2,7 +2,9 @@
 
 use super::finding::oracle_detail;
 use super::{Detail, Page, style};
-use crate::prove::outcome::{Certificate, MutantScore, OracleResult, OracleVerdict, Outcome};
+use crate::prove::outcome::{
+    Certificate, MutantScore, OracleResult, OracleVerdict, Outcome, ReshardResult,
+};
 use crate::report::names::{counted, grouped, slug};
 use crate::scenario::{ChoiceVariable, Values};
 
@@ -11,6 +13,7 @@ pub(super) fn checks(page: &mut Page, outcome: &Outcome) {
     for result in &outcome.oracles {
         oracle(page, result);
     }
+    reshardings(page, &outcome.reshardings);
     mutants(page, &outcome.mutants);
     if !outcome.losses.is_empty() {
         page.heading("lm loss, a value a step");
@@ -37,6 +40,17 @@ fn oracle(page: &mut Page, result: &OracleResult) {
     // A failure is told in full above.
     if result.verdict != OracleVerdict::Different {
         oracle_detail(page, 7, result);
+    }
+}
+
+/// Loads on other layouts, a sentence each.
+fn reshardings(page: &mut Page, found: &[ReshardResult]) {
+    if found.is_empty() {
+        return;
+    }
+    page.heading("resumed on other layouts");
+    for result in found {
+        page.sentence(2, &result.summary);
     }
 }
 

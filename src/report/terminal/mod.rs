@@ -3,6 +3,7 @@
 
 mod basis;
 mod finding;
+mod imported;
 mod points;
 mod style;
 
@@ -67,6 +68,7 @@ impl Report {
         let mut page = Page::default();
         verdict(&mut page, self);
         if detail > Detail::Verdict && self.outcome.is_checked() {
+            imported::job(&mut page, &self.outcome, detail);
             finding::explain(&mut page, &self.outcome);
             points::table(&mut page, &self.outcome);
             basis::checks(&mut page, &self.outcome);

@@ -132,6 +132,16 @@ impl CanonicalState {
         self.tensors.get(&(component, name.to_string()))
     }
 
+    /// The state with nothing of one component.
+    pub fn without(&self, component: Component) -> CanonicalState {
+        let mut less = self.clone();
+        less.tensors.retain(|(of, _), _| *of != component);
+        if Form::of(component) == Form::Generator {
+            less.generators.states.clear();
+        }
+        less
+    }
+
     /// The components that the state has anything of.
     pub fn components(&self) -> BTreeSet<Component> {
         let tensors = self.tensors.keys().map(|(component, _)| *component);

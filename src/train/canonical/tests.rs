@@ -40,6 +40,8 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
             pipeline_model_parallel_size: pp,
             data_parallel_size: dp,
             use_tp_pp_dp_mapping: stages_first,
+            num_virtual_stages_per_pipeline_rank: 1,
+            num_distributed_optimizer_instances: 1,
         },
         global_batch_size: 12,
         use_distributed_optimizer: sharded,

@@ -11,7 +11,7 @@ use crate::world::rank::{Allocation, COMPUTE_STREAM, Component, Park, Tensor};
 use crate::world::site::{Name, Phase, Site};
 
 use super::coordinator::{Coordinator, at};
-use super::{Drift, PlantedFault, StateTensor};
+use super::{Drift, PlantedFault, State, StateTensor};
 
 impl Coordinator<'_> {
     /// What happens when ranks reach the end of set-up or of a step, before they go on.
@@ -88,7 +88,24 @@ impl Coordinator<'_> {
             }
         }
         state.root = Digest::default();
+        if self.options.keep_setup {
+            let kept = self.persisted(rank)?;
+            self.record.setup_state.extend(kept);
+        }
         Ok(())
+    }
+
+    /// The persisted tensors of one rank, as they are now.
+    fn persisted(&self, rank: u32) -> Result<State, EngineError> {
+        let state = &self.ranks[rank as usize];
+        let tensors = state.persisted.iter().map(|((component, name), tensor)| {
+            let tensor = StateTensor {
+                dtype: tensor.dtype,
+                words: self.engine.read(state.memory.span(*tensor))?,
+            };
+            Ok(((rank, *component, name.clone()), tensor))
+        });
+        tensors.collect()
     }
 
     fn end_step(&mut self, rank: u32, step: u32, live: &[Allocation]) -> Result<(), EngineError> {
@@ -103,16 +120,11 @@ impl Coordinator<'_> {
             .roots
             .insert((step, rank), std::mem::take(&mut state.root));
         if self.options.checkpoint_after.contains(&step) {
+            let kept = self.persisted(rank)?;
             let checkpoint = self.record.checkpoints.entry(step).or_default();
-            for ((component, name), tensor) in &state.persisted {
-                let words = self.engine.read(state.memory.span(*tensor))?;
-                let tensor = StateTensor {
-                    dtype: tensor.dtype,
-                    words,
-                };
-                checkpoint.insert((rank, *component, name.clone()), tensor);
-            }
+            checkpoint.extend(kept);
         }
+        let state = &mut self.ranks[rank as usize];
         if self.options.cuts.contains(&step) {
             let tracker = LiveInTracker::start(self.engine, &state.memory, live)?;
             state.live_in.push((step, tracker));

@@ -64,7 +64,7 @@ pub struct RunOptions {
     /// leaves words of a write-only operand alone is not believed to have written them. Without
     /// this, such an operand counts as written whole.
     pub measure_writes: bool,
-    /// Keeps every buffer's words as they are when set-up ends.
+    /// Keeps every buffer's words, and the persisted state, as they are when set-up ends.
     pub keep_setup: bool,
 }
 
@@ -175,6 +175,8 @@ pub struct RunRecord {
     pub arrivals_met: u32,
     /// Every buffer at the end of set-up, by (rank, name, occurrence).
     pub setup: BTreeMap<(u32, String, u32), Vec<u32>>,
+    /// The persisted state at the end of set-up.
+    pub setup_state: State,
     /// Components that buffers hold parts of, as declared when set-up ended.
     pub setup_components: BTreeMap<(u32, String, u32), BTreeSet<Component>>,
     pub notes: Vec<String>,

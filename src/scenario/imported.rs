@@ -1,0 +1,315 @@
+//! A scenario around a job of Megatron-LM: what was understood of it, and the small recipe that
+//! stands for it.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::load::{assigned, site};
+use super::{FullSize, Loaded, Overrides, read};
+use crate::diagnostic::document::Table;
+use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
+use crate::recipe::lint::lint;
+use crate::recipe::megatron::{
+    Derivation, GivenJob, GivenKind, JudgedArgument, Rerun, UnderstandOptions, Understood, World,
+    WorldBasis, understand,
+};
+use crate::recipe::{Change, Recipe, ScaleOptions, Scaled, scaled};
+
+/// What a scenario that was made from a job tells of it. Nothing here decides bits: those follow
+/// from the scenario's recipe and full size.
+#[derive(Clone, Debug, Serialize)]
+pub struct Imported {
+    pub file: String,
+    pub form: &'static str,
+    /// The phase that is checked, and all of them.
+    pub phase: String,
+    pub phases: Vec<String>,
+    /// Parallel sizes and switches of the job, a line.
+    pub layout: String,
+    pub world: World,
+    /// What is smaller here than in the job, or larger.
+    pub changes: Vec<Change>,
+    /// Values that no argument states.
+    pub derived: Vec<Derivation>,
+    pub arguments: Vec<JudgedArgument>,
+    pub variables: Vec<JudgedArgument>,
+}
+
+/// The scenario as text, for the reader of all scenarios.
+#[derive(Serialize)]
+struct Generated<'a> {
+    name: &'a str,
+    steps: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint: Option<Checkpoint>,
+    full_size: FullSize,
+    recipe: &'a Recipe,
+}
+
+#[derive(Serialize)]
+struct Checkpoint {
+    restarts: Vec<Vec<u32>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reshard: Vec<String>,
+}
+
+/// What is said about a job without running it: every finding, errors included.
+pub(super) fn linted(source: &Source, path: &Path, overrides: &Overrides) -> Vec<Diagnostic> {
+    let mut findings = Findings::default();
+    job(source, path, overrides, &mut findings);
+    findings.into_vec()
+}
+
+/// The job's scenario, scaled.
+pub(super) fn scenario(
+    source: &Source,
+    path: &Path,
+    overrides: &Overrides,
+) -> Result<Loaded, Vec<Diagnostic>> {
+    let mut findings = Findings::default();
+    let Some((given, understood)) = job(source, path, overrides, &mut findings) else {
+        return Err(findings.into_vec());
+    };
+    let loaded = small(&understood, source, overrides, &mut findings).and_then(|scaled| {
+        let text = generated(&given, &understood, &scaled, path);
+        let name = format!("{} (scaled)", source.name);
+        let mut loaded = from_generated(&Source::new(name, text), path, overrides, &mut findings)?;
+        loaded.imported = Some(imported(source, &given, &understood, scaled));
+        Some(loaded)
+    });
+    findings
+        .finish(loaded)
+        .map(|(scenario, warnings)| Loaded { scenario, warnings })
+}
+
+/// Reads the job, understands the wanted phase, and says what is wrong with it.
+fn job(
+    source: &Source,
+    path: &Path,
+    overrides: &Overrides,
+    findings: &mut Findings,
+) -> Option<(GivenJob, Understood)> {
+    let given = GivenJob::read(source, path, findings)?;
+    let phase = phase(&given, overrides, findings)?;
+    let options = UnderstandOptions {
+        world: overrides.world,
+        phase,
+    };
+    let understood = understand(&given, &options, findings);
+    lint(&given, &understood)
+        .into_iter()
+        .for_each(|finding| findings.push(finding));
+    if !findings.has_errors() && understood.recipe.is_none() {
+        let needs = understood.needs.join(", ");
+        findings.push(
+            Diagnostic::error("unsupported", format!("this job needs {needs}"))
+                .at(&given.phases[phase].place, "asked for here"),
+        );
+    }
+    Some((given, understood))
+}
+
+/// Which phase `--phase` means: a number from 1, or a name.
+fn phase(given: &GivenJob, overrides: &Overrides, findings: &mut Findings) -> Option<usize> {
+    let Some(wanted) = &overrides.phase else {
+        return Some(0);
+    };
+    let number = wanted.parse::<usize>().ok();
+    let numbered = number.and_then(|number| number.checked_sub(1));
+    let named = given.phases.iter().position(|phase| phase.name == *wanted);
+    let found = named.or(numbered.filter(|number| *number < given.phases.len()));
+    if found.is_none() {
+        let names: Vec<&str> = given.phases.iter().map(|phase| &*phase.name).collect();
+        let asked = Source::new("--phase", wanted.as_str());
+        let place = Place::new(&asked, 0..asked.text.len());
+        findings.push(
+            Diagnostic::error("no-such-phase", "the file has no such phase")
+                .at(&place, format!("expected 1 to {}, or a name", names.len()))
+                .with_note(format!("phases: {}", names.join(", "))),
+        );
+    }
+    found
+}
+
+fn is_assumed(world: &World) -> bool {
+    // A file that says how many GPUs a node has does not say how many nodes there are.
+    matches!(world.basis, WorldBasis::Assumed | WorldBasis::GpusPerNode)
+}
+
+fn small(
+    understood: &Understood,
+    source: &Source,
+    overrides: &Overrides,
+    findings: &mut Findings,
+) -> Option<Scaled> {
+    let full = understood
+        .recipe
+        .as_ref()
+        .filter(|_| !findings.has_errors())?;
+    let options = ScaleOptions {
+        grow_dp: overrides.grow_dp,
+        world_is_assumed: is_assumed(&understood.world),
+    };
+    match scaled(full, &options) {
+        Ok(scaled) => Some(scaled),
+        Err(error) => {
+            let place = Place::new(source, 0..0);
+            findings.push(Diagnostic::error("grow-dp", error.to_string()).at(&place, ""));
+            None
+        }
+    }
+}
+
+/// The scenario's text: what is not said has the default of every scenario.
+fn generated(given: &GivenJob, understood: &Understood, scaled: &Scaled, path: &Path) -> String {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy());
+    let name = match (&given.case, stem) {
+        (Some(case), _) => case.clone(),
+        (None, Some(stem)) => stem.into_owned(),
+        (None, None) => "job".to_string(),
+    };
+    let steps = scaled.recipe.train_iters;
+    let generated = Generated {
+        name: &name,
+        steps,
+        checkpoint: checkpoint(&understood.rerun, understood, steps),
+        full_size: FullSize::of_job(&scaled.full),
+        recipe: &scaled.recipe,
+    };
+    toml::to_string(&generated).expect("plain data has a TOML form")
+}
+
+/// A test that resumes does so at the same fraction of its steps; every other job is resumed as
+/// any scenario is.
+fn checkpoint(rerun: &Rerun, understood: &Understood, steps: u32) -> Option<Checkpoint> {
+    let whole = understood
+        .recipe
+        .as_ref()
+        .map_or(1, |full| full.train_iters.max(1));
+    let reshard = rerun.resharding.iter().map(|to| {
+        let chunks = to.num_virtual_stages_per_pipeline_rank;
+        format!(
+            "{}x{}x{}",
+            to.tensor_model_parallel_size,
+            to.pipeline_model_parallel_size,
+            chunks.map_or("None".to_string(), |chunks| chunks.to_string())
+        )
+    });
+    let reshard: Vec<String> = reshard.collect();
+    let last = steps.checked_sub(1).filter(|last| *last > 0)?;
+    if rerun.restarts.is_empty() && reshard.is_empty() {
+        return None;
+    }
+    let place = |step: &u32| {
+        let nearest =
+            (u64::from(*step) * u64::from(steps) + u64::from(whole) / 2) / u64::from(whole);
+        (nearest as u32).clamp(1, last)
+    };
+    let mut restarts: Vec<u32> = rerun.restarts.iter().map(place).collect();
+    if restarts.is_empty() {
+        restarts.push((steps / 2).clamp(1, last));
+    }
+    restarts.sort_unstable();
+    restarts.dedup();
+    Some(Checkpoint {
+        restarts: restarts.into_iter().map(|step| vec![step]).collect(),
+        reshard,
+    })
+}
+
+fn from_generated(
+    source: &Source,
+    path: &Path,
+    overrides: &Overrides,
+    findings: &mut Findings,
+) -> Option<super::Scenario> {
+    // What the job is was said above; these change the small scenario only.
+    let overrides = Overrides {
+        world: None,
+        grow_dp: None,
+        phase: None,
+        ..overrides.clone()
+    };
+    let mut own = Findings::default();
+    let document = Table::parse(source, &mut own)
+        .and_then(|document| assigned(document, true, &overrides, &mut own));
+    let scenario =
+        document.and_then(|document| read::scenario(&document, &site(path), &overrides, &mut own));
+    // What variables mean was judged with the arguments.
+    for finding in own.into_vec() {
+        if finding.code != "env-without-effect" {
+            findings.push(finding);
+        }
+    }
+    scenario
+}
+
+fn imported(
+    source: &Source,
+    given: &GivenJob,
+    understood: &Understood,
+    scaled: Scaled,
+) -> Imported {
+    let full = understood.recipe.as_ref().expect("it was scaled");
+    let name = |place: usize| escaped(&given.phases[place].name).into_owned();
+    Imported {
+        file: escaped(&source.name).into_owned(),
+        form: match given.kind {
+            GivenKind::FunctionalTest => "functional test",
+            GivenKind::ArgumentDump => "job log",
+            GivenKind::CommandLine => "launch line",
+        },
+        phase: name(understood.phase),
+        phases: (0..given.phases.len()).map(name).collect(),
+        layout: layout(full),
+        world: understood.world.clone(),
+        changes: scaled.changes,
+        derived: understood.derived.clone(),
+        arguments: understood.arguments.clone(),
+        variables: understood.variables.clone(),
+    }
+}
+
+/// The job's layout and switches, as a line.
+fn layout(full: &Recipe) -> String {
+    let mut parts = vec![
+        format!("TP {}", full.tensor_model_parallel_size),
+        format!("PP {}", full.pipeline_model_parallel_size),
+    ];
+    if full.num_virtual_stages_per_pipeline_rank > 1 {
+        parts.push(format!("VPP {}", full.num_virtual_stages_per_pipeline_rank));
+    }
+    parts.push(format!("DP {}", full.data_parallel_size()));
+    let switches = [
+        (full.sequence_parallel, "sequence parallel"),
+        (full.use_distributed_optimizer, "distributed optimizer"),
+        (full.overlap_grad_reduce, "overlapped gradient reduction"),
+        (full.overlap_param_gather, "overlapped parameter gather"),
+        (full.async_save, "asynchronous saves"),
+        (full.recompute_granularity.is_some(), "recomputation"),
+    ];
+    let on = switches.iter().filter(|(on, _)| *on);
+    parts.extend(on.map(|(_, name)| name.to_string()));
+    if full.num_distributed_optimizer_instances > 1 {
+        let instances = full.num_distributed_optimizer_instances;
+        parts.push(format!("{instances} optimizer instances"));
+    }
+    parts.push(if full.bf16 { "bf16" } else { "fp32" }.to_string());
+    parts.push(format!(
+        "{} layers of {}, {} microbatches of {} x {} tokens",
+        full.num_layers,
+        full.hidden_size,
+        full.microbatch_count(),
+        full.micro_batch_size,
+        full.seq_length
+    ));
+    parts.join(", ")
+}
+
+impl Imported {
+    /// Whether nobody said how many ranks the job has.
+    pub fn world_is_assumed(&self) -> bool {
+        is_assumed(&self.world)
+    }
+}
