@@ -70,7 +70,7 @@ fn the_first_block_counts_and_a_differing_one_is_told() {
     assert_eq!(arguments[0].value, GivenValue::Text("0.1".into()));
     assert_eq!(arguments[1].value, GivenValue::On);
     let place = &arguments[0].value_place;
-    assert_eq!(source.line_column(place.span.start), (3, 52));
+    assert_eq!(source.line_column(place.span.start), (3, 53));
     let (_, job, found) = given(&[&first[..], &[&other, &bf16, END_LINE]].concat());
     assert!(job.is_some());
     assert_eq!(found[0].code, "blocks-differ");

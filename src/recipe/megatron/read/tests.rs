@@ -133,7 +133,7 @@ fn broken_files_are_refused_with_their_places() {
     refused("MODEL_ARGS: 3\n", "wrong-type", 1);
     refused("MODEL_ARGS:\n  --a: {b: 1}\n", "wrong-type", 2);
     refused("MODEL_ARGS:\n  --a: [[b]]\n", "wrong-type", 2);
-    refused("MODEL_ARGS:\n  --a: |\n    x\n    y\n", "wrong-type", 2);
+    refused("MODEL_ARGS:\n  --a: |\n    x\n    y\n", "wrong-type", 3);
     refused("MODEL_ARGS:\n  --a b: 1\n", "bad-flag", 2);
     refused("MODEL_ARGS: {--a: 1}\nENV_VARS: [a]\n", "wrong-type", 2);
     refused(
