@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::job::{BucketOptions, DataParallelSizes, Param, Storage, buffers};
-use crate::model::{Parameter, Partition, stage_parameters};
+use crate::model::{Parameter, stage_parameters};
 use crate::recipe::Recipe;
 use crate::scenario::Scenario;
 use crate::train::{FlatLayout, TrainOptions};
@@ -46,8 +46,8 @@ struct Model {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stage {
     buckets: Vec<u64>,
-    /// Parameters that tensor-parallel ranks hold whole, as vectors.
-    vectors: u64,
+    /// Parameters whose gradients have seen one tensor-parallel rank's tokens only.
+    partial: u64,
 }
 
 impl Twins {
@@ -93,9 +93,9 @@ impl Twins {
             Family::TensorParallel => grown(here.tokens * here.hidden, full.tokens * full.hidden),
             Family::VocabCrossEntropy => grown(here.tokens, full.tokens),
             Family::NormWeightTp => {
-                let own = here.stages[stage].vectors;
+                let own = here.stages[stage].partial;
                 let stages = self.stages(stage);
-                stages.flat_map(|stage| grown(own, stage.vectors)).collect()
+                stages.flat_map(|stage| grown(own, stage.partial)).collect()
             }
             Family::SharedEmbedding => grown(here.embedding, full.embedding),
             Family::DpGradients => self.buckets(stage, elements, (1, 1)),
@@ -170,12 +170,13 @@ impl Model {
         let shape = &options.model;
         let stage = |stage: u32| {
             let parameters = stage_parameters(shape, stage);
-            let is_vector = |parameter: &&Parameter| {
-                parameter.partition == Partition::Replicated && parameter.rows == 1
-            };
             Stage {
                 buckets: buckets(&parameters, stage),
-                vectors: parameters.iter().filter(is_vector).map(elements).sum(),
+                partial: parameters
+                    .iter()
+                    .filter(|parameter| parameter.sequence_parallel)
+                    .map(elements)
+                    .sum(),
             }
         };
         Model {
@@ -202,7 +203,10 @@ fn full_buckets(recipe: &Recipe, parameters: &[Parameter], stage: u32) -> Vec<u6
     };
     let params: Vec<Param> = parameters
         .iter()
-        .map(|parameter| Param::dense(elements(parameter), storage))
+        .map(|parameter| Param {
+            shared_embedding: parameter.is_shared_embedding(),
+            ..Param::dense(elements(parameter), storage)
+        })
         .collect();
     let options = BucketOptions {
         bucket_size: recipe.ddp_bucket_size.map(u64::from),

@@ -12,16 +12,19 @@ pub use data_parallel::GrowError;
 
 use serde::Serialize;
 
-use super::Recipe;
+use super::{LocalOrder, Recipe};
 use sizes::Sizes;
 
 /// What the caller knows beyond the recipe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScaleOptions {
     /// `--grow-dp`: the data-parallel size to run with.
     pub grow_dp: Option<u32>,
     /// Nobody said how many ranks the job has.
     pub world_is_assumed: bool,
+    /// Layouts that the small model must divide into as well: tensor-parallel ranks, and model
+    /// chunks over all stages.
+    pub resumed_on: Vec<(u32, u32)>,
 }
 
 /// One value that differs from the job's.
@@ -53,6 +56,9 @@ const MICROBATCHES: u32 = 8;
 const BUCKET_SIZE: u64 = 40_000_000;
 const BUCKET_SIZE_OF_RANK: u64 = 1_000_000;
 
+/// Parts of a weight gradient whose order is free, at least.
+const FREE_SPLITS: u32 = 4;
+
 const KEPT_IN_PROPORTION: &str = "in proportion to the steps";
 
 /// Scales `full` down, and its data parallelism up where that is asked for, or where a sum over
@@ -67,13 +73,19 @@ pub fn scaled(full: &Recipe, options: &ScaleOptions) -> Result<Scaled, GrowError
         // Megatron splits gradients into buckets only where their reduction overlaps.
         grown.ddp_bucket_size = None;
     }
-    let recipe = small(&grown);
+    let determinism = &mut grown.determinism;
+    if determinism.wgrad_split_k == LocalOrder::Arrival {
+        // How many parts a library makes is not known; of fewer than three no order differs.
+        determinism.wgrad_splits = determinism.wgrad_splits.max(FREE_SPLITS);
+    }
+    let recipe = small(&grown, &options.resumed_on);
     let mut changes = data_parallel::changes(full, &grown, options);
     changes.extend(changes_of_size(full, &recipe));
     let job = match options.world_is_assumed {
         true => grown,
         false => Recipe {
             ddp_bucket_size: grown.ddp_bucket_size,
+            determinism: grown.determinism,
             ..full.clone()
         },
     };
@@ -84,8 +96,8 @@ pub fn scaled(full: &Recipe, options: &ScaleOptions) -> Result<Scaled, GrowError
     })
 }
 
-fn small(full: &Recipe) -> Recipe {
-    let sizes = Sizes::of(full);
+fn small(full: &Recipe, resumed_on: &[(u32, u32)]) -> Recipe {
+    let sizes = Sizes::of(full, resumed_on);
     let steps = full.train_iters.min(STEPS);
     let microbatches = microbatches(full);
     let mut recipe = Recipe {
@@ -235,7 +247,7 @@ fn changes_of_size(full: &Recipe, here: &Recipe) -> Vec<Change> {
             "determinism.wgrad_splits",
             full.determinism.wgrad_splits,
             here.determinism.wgrad_splits,
-            "at most the tokens of a microbatch",
+            "4 where their order is free; at most the tokens of a microbatch",
         ),
         (
             "train_iters",
