@@ -142,7 +142,8 @@ fn buckets_cover_the_same_fraction_of_a_stage() {
 #[test]
 fn a_small_recipe_stays_as_it_is() {
     let text = "world_size = 4\nnum_layers = 2\nhidden_size = 16\nnum_attention_heads = 2\n\
-         seq_length = 16\nmicro_batch_size = 1\nglobal_batch_size = 12\ntrain_iters = 2\nlr = 1e-2\n";
+         seq_length = 16\nmicro_batch_size = 1\nglobal_batch_size = 12\ntrain_iters = 2\n\
+         lr = 1e-2\n";
     let full = job(text);
     let scaled = scaled(&full, &assumed()).unwrap();
     assert_eq!(scaled.recipe, full);
