@@ -7,7 +7,7 @@ use crate::prove::sweep::{Finding, Reach, Sweep};
 use crate::prove::{Progress, grade};
 use crate::recipe::{LocalOrder, Recipe};
 use crate::scenario::{Free, Scenario};
-use crate::world::{Family, RunOptions, RunRecord, WorldError};
+use crate::world::{Family, RunOptions, WorldError};
 
 /// A change to a recipe, under the name a user would write.
 struct Switch {
