@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use crate::fault::Component;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
-use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS, Verdicts};
+use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
+use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
@@ -325,20 +326,11 @@ fn xr_result(findings: &Findings) -> OracleResult {
     } else {
         OracleVerdict::Equal
     };
-    let detail = drift.map(|drift| {
-        let step = drift
-            .step
-            .map_or("at start".to_string(), |step| format!("after step {step}"));
-        let (a, b) = drift.ranks;
-        format!(
-            "{step}, `{}` differs between ranks {a} and {b} of {}",
-            drift.name, drift.group
-        )
-    });
+    let detail = drift.map(ToString::to_string);
     oracle_result(
         OracleKind::XR,
         verdict,
-        findings.reference.replicas_compared,
+        findings.reference.replicas_compared + findings.reference.recomputed,
         detail,
     )
 }
@@ -502,6 +494,13 @@ fn not_covered(session: &Session) -> Vec<String> {
              layout as a recipe of its own"
                 .to_string(),
         );
+        if session.options.use_distributed_optimizer {
+            list.push(
+                "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \
+                 optimizer's state on another TP or PP only with --dist-ckpt-optim-fully-reshardable"
+                    .to_string(),
+            );
+        }
     }
     if !session.environment.not_modelled.is_empty() {
         let names = session.environment.not_modelled.join(", ");

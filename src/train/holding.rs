@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::model::{Parameter, Partition, stage_parameters};
+use crate::model::{Parameter, Partition};
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
 use crate::train::layout::Coordinates;
@@ -16,7 +16,7 @@ pub(super) fn owned(
     place: Coordinates,
 ) -> Vec<Range<u32>> {
     match shards(options) {
-        true => layout.shard(place.data),
+        true => layout.shard(place.data % options.layout.instance_size()),
         false => std::iter::once(0..layout.len()).collect(),
     }
 }
@@ -30,6 +30,32 @@ pub(super) struct Piece {
     pub local: Range<u32>,
     /// Where the first of them lies among the owned words.
     pub start: u32,
+}
+
+/// Where a parameter lies in the flat buffers of its rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlatPlace {
+    /// The parameter's name.
+    pub parameter: String,
+    /// Its words in the rank's flat buffers, whoever owns their optimizer state.
+    pub words: Range<u32>,
+}
+
+impl TrainOptions {
+    /// The parameters of `rank` and their places in its flat buffers, in the order in which they
+    /// lie; for options that pass [`TrainOptions::check`].
+    pub fn flat_places(&self, rank: u32) -> Vec<FlatPlace> {
+        let holding = Holding::of(self, rank);
+        let placed = holding.parameters.iter().zip(&holding.offsets);
+        let mut places: Vec<FlatPlace> = placed
+            .map(|(parameter, offset)| FlatPlace {
+                parameter: parameter.name.clone(),
+                words: *offset..offset + parameter.len(),
+            })
+            .collect();
+        places.sort_by_key(|place| place.words.start);
+        places
+    }
 }
 
 /// What one rank holds of the model.
@@ -46,14 +72,12 @@ pub(super) struct Holding {
 impl Holding {
     pub fn of(options: &TrainOptions, rank: u32) -> Holding {
         let place = options.layout.coordinates(rank);
-        let parameters = stage_parameters(&options.model, place.stage);
-        let data_ranks = options.layout.data_parallel_size;
-        let layout = FlatLayout::new(&parameters, options.ddp_bucket_size, data_ranks);
+        let layout = FlatLayout::of(options, place.stage);
         Holding {
             place,
             owned: owned(options, &layout, place),
             offsets: layout.offsets,
-            parameters,
+            parameters: layout.parameters,
             tensor_ranks: options.layout.tensor_model_parallel_size,
         }
     }

@@ -1,6 +1,6 @@
 //! The words that a rank's memory has, before any rank exists.
 
-use crate::model::{Parameter, stage_parameters};
+use crate::model::Parameter;
 use crate::recipe::Normalization;
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
@@ -41,17 +41,15 @@ impl Buffers {
 impl TrainOptions {
     /// Words of a rank of pipeline stage `stage`, for options that pass [`TrainOptions::check`].
     pub fn rank_words(&self, stage: u32) -> RankWords {
-        let parameters = stage_parameters(&self.model, stage);
-        let data_ranks = self.layout.data_parallel_size;
-        let flat = FlatLayout::new(&parameters, self.ddp_bucket_size, data_ranks);
-        let flat = u64::from(flat.len());
+        let layout = FlatLayout::of(self, stage);
+        let flat = u64::from(layout.len());
         let shard = match shards(self) {
-            true => flat / u64::from(data_ranks),
+            true => u64::from(layout.shard_len()),
             false => flat,
         };
         RankWords {
             state: self.state_words(flat, shard),
-            activations: self.activation_words(stage, &parameters),
+            activations: self.activation_words(stage, &layout.parameters),
             persisted: flat + 3 * shard,
         }
     }
@@ -76,8 +74,13 @@ impl TrainOptions {
     fn activation_words(&self, stage: u32, parameters: &[Parameter]) -> u64 {
         let shape = &self.model;
         let microbatches = self.microbatches();
-        let stages = shape.pipeline_model_parallel_size;
-        let in_flight = u64::from(in_flight(stages, stage, microbatches));
+        let stages = self.layout.pipeline_model_parallel_size;
+        let schedule = self.pipeline_schedule(stage);
+        let schedule = schedule.expect("the options were checked");
+        let chunks = 0..self.layout.num_virtual_stages_per_pipeline_rank;
+        let in_flight: u64 = chunks
+            .map(|chunk| u64::from(in_flight(&schedule, chunk)))
+            .sum();
         let layers = u64::from(shape.layers_per_stage());
         let (tokens, rows) = (u64::from(shape.tokens()), u64::from(shape.local_tokens()));
         let (whole, local) = (
@@ -98,7 +101,13 @@ impl TrainOptions {
 
         let mut buffers = Buffers::default();
         // Each layer of each microbatch in flight: `LayerSaved`.
-        let saved = in_flight * layers;
+        let chunks = u64::from(self.layout.num_virtual_stages_per_pipeline_rank);
+        let units = self.recompute.units(shape.layers_per_stage());
+        let again: u64 = units.iter().map(|unit| unit.len() as u64).sum();
+        let workspace = self.recompute.workspace_layers(shape.layers_per_stage());
+        // Of layers that are computed again the last one of a unit keeps its output.
+        let saved = in_flight * (layers - again) + chunks * u64::from(workspace);
+        buffers.add(in_flight * units.len() as u64, local);
         let layer = [
             (2, whole),
             (2, stats),
