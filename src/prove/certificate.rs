@@ -493,6 +493,13 @@ fn not_covered(session: &Session) -> Vec<String> {
              layout as a recipe of its own"
                 .to_string(),
         );
+        if session.options.use_distributed_optimizer {
+            list.push(
+                "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \
+                 optimizer's state on another TP or PP only with --dist-ckpt-optim-fully-reshardable"
+                    .to_string(),
+            );
+        }
     }
     if !session.environment.not_modelled.is_empty() {
         let names = session.environment.not_modelled.join(", ");

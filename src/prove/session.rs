@@ -119,17 +119,20 @@ impl Session {
         })
     }
 
-    /// The same job on another layout of its ranks, which stands for nothing larger.
+    /// The same job on another layout of its ranks. It stands for the real job on that layout, where
+    /// that divides.
     ///
     /// # Errors
     /// A layout that the recipe's rules or the training program refuse.
     pub fn resharded(&self, layout: ReshardLayout) -> Result<Session, CheckError> {
         let mut scenario = self.scenario.clone();
+        let own = scenario.recipe.own_layout();
         scenario.recipe = scenario.recipe.resharded(layout).map_err(|findings| {
             let first = findings.first().map(|finding| finding.message.clone());
             CheckError::Input(format!("{layout}: {}", first.unwrap_or_default()))
         })?;
-        scenario.full_size = None;
+        let full = scenario.full_size;
+        scenario.full_size = full.and_then(|full| full.resharded(own, layout));
         Session::new(scenario, self.workers)
     }
 

@@ -264,3 +264,54 @@ fn damaged_files_give_diagnostics_not_panics() {
         }
     }
 }
+
+#[test]
+fn layouts_to_resume_on_are_read_and_judged() {
+    let case = |checkpoint: &str| format!("recipe = \"recipe.toml\"\n[checkpoint]\n{checkpoint}\n");
+    let folder = folder();
+    let text = case("reshard = [\"2x1xNone\", \"1x2xNone\", \"1x1xNone\"]");
+    let scenario = load(folder.path(), &text, &Overrides::default())
+        .unwrap()
+        .scenario;
+    let layouts: Vec<String> = scenario
+        .checkpoint
+        .reshard
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(layouts, ["2x1xNone", "1x2xNone", "1x1xNone"]);
+    let again = scenario.to_toml(folder.path());
+    let again = load(folder.path(), &again, &Overrides::default())
+        .unwrap()
+        .scenario;
+    assert_eq!(again.content_hash(), scenario.content_hash());
+    let without = load(folder.path(), &case(""), &Overrides::default()).unwrap();
+    assert_ne!(without.scenario.content_hash(), scenario.content_hash());
+    for (checkpoint, code) in [
+        ("reshard = \"1x1xNone\"", "wrong-type"),
+        ("reshard = [1]", "wrong-type"),
+        ("reshard = [\"1x1\"]", "unknown-layout"),
+        ("reshard = [\"1x1xNone\", \"1x1xNone\"]", "twice"),
+        ("reshard = [\"8x1xNone\"]", "does-not-divide"),
+        ("reshard = [\"1x4xNone\"]", "does-not-divide"),
+        (
+            "restarts = []\nreshard = [\"1x1xNone\"]",
+            "nothing-to-reshard",
+        ),
+        (
+            "reshard = [\"1x1xNone\", \"2x1xNone\", \"4x1xNone\", \"1x2xNone\", \"2x2xNone\", \
+             \"1x4xNone\", \"1x8xNone\", \"8x1xNone\", \"1x3xNone\"]",
+            "too-many",
+        ),
+    ] {
+        let found = codes(&case(checkpoint), &Overrides::default());
+        assert!(found.contains(&code), "{checkpoint}: {found:?}");
+    }
+    let loaded = load(
+        folder.path(),
+        &case("reshard = [\"1x1xNone\",\n \"8x1xNone\"]"),
+        &Overrides::default(),
+    );
+    let place = loaded.unwrap_err()[0].place.clone().expect("a place").0;
+    assert_eq!(&place.source.text[place.span.clone()], "\"8x1xNone\"");
+}

@@ -32,6 +32,32 @@ pub(super) struct Piece {
     pub start: u32,
 }
 
+/// Where a parameter lies in the flat buffers of its rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlatPlace {
+    /// The parameter's name.
+    pub parameter: String,
+    /// Its words in the rank's flat buffers, whoever owns their optimizer state.
+    pub words: Range<u32>,
+}
+
+impl TrainOptions {
+    /// The parameters of `rank` and their places in its flat buffers, in the order in which they
+    /// lie; for options that pass [`TrainOptions::check`].
+    pub fn flat_places(&self, rank: u32) -> Vec<FlatPlace> {
+        let holding = Holding::of(self, rank);
+        let placed = holding.parameters.iter().zip(&holding.offsets);
+        let mut places: Vec<FlatPlace> = placed
+            .map(|(parameter, offset)| FlatPlace {
+                parameter: parameter.name.clone(),
+                words: *offset..offset + parameter.len(),
+            })
+            .collect();
+        places.sort_by_key(|place| place.words.start);
+        places
+    }
+}
+
 /// What one rank holds of the model.
 #[derive(Clone, Debug)]
 pub(super) struct Holding {

@@ -24,6 +24,7 @@ pub use bucket::{Bucket, ChunkRange, FlatLayout};
 pub use canonical::{CanonicalError, CanonicalState, StateDifference};
 pub use checkpoint::{Checkpoint, RankState};
 pub use corpus::{BUILT_IN_TEXT, Corpus, CorpusError};
+pub use holding::FlatPlace;
 pub use initial::Initial;
 pub use layout::{Coordinates, Layout, LayoutError};
 pub use memory::RankWords;

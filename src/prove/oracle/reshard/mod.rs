@@ -47,7 +47,8 @@ pub struct Resharding {
     pub differences: Vec<StateDifference>,
     /// Components that the layout cannot take over: Megatron-LM starts them anew.
     pub not_carried: BTreeSet<Component>,
-    /// Components that the checkpoint left out and of which nothing is read after the cut.
+    /// Components that the checkpoint left out, or that are not carried over, and of which nothing
+    /// is read after the cut.
     pub unread: BTreeSet<Component>,
     /// Where the two layouts compute other sums; empty where every later bit must agree.
     pub plans: Vec<PlanDifference>,
@@ -169,6 +170,10 @@ impl Resume<'_> {
         let resumed = session.run(&options, steps, Some(Arc::new(parts)), &mut sweep)?;
         found.unread = res::unread(self.reference, self.cut, &omitted);
         self.compare_at_load(session, &resumed, &mut found);
+        let left: Vec<Component> = found.not_carried.iter().copied().collect();
+        found
+            .unread
+            .extend(res::unread(self.reference, self.cut, &left));
         found.plans = structure::differences(self, session, &sweep);
         found.steps = self.later_steps(session, &resumed, &found.not_carried);
         found.points = sweep.points();
@@ -314,8 +319,11 @@ impl Resharding {
                 f,
                 "; {component} is not carried over, as Megatron-LM ignores it where TP or PP differ"
             )?;
+            if self.unread.contains(component) {
+                write!(f, ", and nothing reads it later")?;
+            }
         }
-        for component in &self.unread {
+        for component in self.unread.difference(&self.not_carried) {
             write!(
                 f,
                 "; the checkpoint lacks {component}, which nothing reads later"

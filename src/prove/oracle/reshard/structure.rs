@@ -7,7 +7,7 @@ use super::{Resume, layout};
 use crate::prove::oracle::family_name;
 use crate::prove::session::Session;
 use crate::prove::sweep::{FoldSite, Sweep};
-use crate::train::{FlatLayout, TrainOptions};
+use crate::train::{FlatPlace, TrainOptions};
 use crate::world::Family;
 
 /// A family of sums, or of drawn numbers, that the layouts do not share.
@@ -54,6 +54,14 @@ pub(super) fn differences(
     let (a, b) = (addends(resume.sweep), addends(resumed));
     let families: BTreeSet<Family> = a.keys().chain(b.keys()).copied().collect();
     let mut found = Vec::new();
+    if resume.straight.plans_at_full_size != session.plans_at_full_size {
+        let name = &layouts.names.1;
+        found.push(PlanDifference {
+            family: None,
+            why: format!("the real job does not divide so: orders on {name} are the small model's"),
+            first_site: None,
+        });
+    }
     found.extend(layouts.samples());
     found.extend(layouts.masks());
     for family in families {
@@ -162,10 +170,11 @@ impl Layouts<'_> {
                 layout.pipeline_model_parallel_size,
             )
         };
-        let drops = self.straight.model.hidden_dropout > 0.0;
-        (drops && flat_orders(self.straight) != flat_orders(self.resumed)
-            || drops && sizes(self.straight) != sizes(self.resumed))
-        .then(|| PlanDifference {
+        let model = &self.straight.model;
+        let drops = model.hidden_dropout > 0.0 || model.attention_dropout > 0.0;
+        // A generator serves its rank's layers one after another.
+        let others = sizes(self.straight) != sizes(self.resumed) || self.flat_orders_differ();
+        (drops && others).then(|| PlanDifference {
             family: None,
             why: "dropout's masks are drawn by other generators".to_string(),
             first_site: None,
@@ -181,15 +190,15 @@ fn sums(addends: Addends) -> String {
     }
 }
 
-/// Each stage's parameters in the order of its flat buffer, with their places.
-fn flat_orders(options: &TrainOptions) -> Vec<Vec<(String, u32, u32)>> {
-    let stages = 0..options.layout.pipeline_model_parallel_size;
-    let order = |stage: u32| {
-        let flat = FlatLayout::of(options, stage);
-        let places = flat.parameters.iter().zip(&flat.offsets);
-        places
-            .map(|(parameter, offset)| (parameter.name.clone(), parameter.len(), *offset))
-            .collect()
-    };
-    stages.map(order).collect()
+/// What the ranks of each pipeline stage hold, in the order in which it lies.
+fn flat_orders(options: &TrainOptions) -> BTreeMap<u32, Vec<FlatPlace>> {
+    let ranks = 0..options.layout.world_size();
+    let mut orders = BTreeMap::new();
+    for rank in ranks {
+        let stage = options.layout.coordinates(rank).stage;
+        orders
+            .entry(stage)
+            .or_insert_with(|| options.flat_places(rank));
+    }
+    orders
 }

@@ -1,0 +1,321 @@
+//! Resumes on other layouts: the state at the load is the straight run's, whatever the ranks hold;
+//! later steps agree where plans do; and what lands in the wrong place is named.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use bitproof::diagnostic::Source;
+use bitproof::prove::check::{needed_components, reference_run};
+use bitproof::prove::oracle::reshard::{self, Resharding, Resume};
+use bitproof::prove::outcome::{OracleVerdict, Outcome};
+use bitproof::prove::session::Session;
+use bitproof::prove::sweep::Sweep;
+use bitproof::prove::{CheckOptions, Grade, Silent, check};
+use bitproof::recipe::ReshardLayout;
+use bitproof::scenario::{OracleKind, Overrides, Scenario};
+use bitproof::train::CanonicalError;
+use bitproof::world::{Component, Family, RunRecord};
+
+/// Eight ranks, two of each dimension.
+const RECIPE: &str = "
+name = 'resharding'
+steps = 3
+
+[recipe]
+world_size = 8
+tensor_model_parallel_size = 2
+pipeline_model_parallel_size = 2
+num_layers = 4
+hidden_size = 16
+ffn_hidden_size = 16
+num_attention_heads = 4
+seq_length = 8
+micro_batch_size = 1
+global_batch_size = 8
+train_iters = 3
+lr = 5e-3
+bf16 = true
+use_distributed_optimizer = true
+
+[recipe.env]
+NCCL_ALGO = 'Ring'
+";
+
+fn scenario(change: (&str, &str), checkpoint: &str) -> Scenario {
+    let (from, to) = change;
+    assert!(RECIPE.contains(from), "{from}");
+    let text = format!(
+        "{}\n[checkpoint]\n{checkpoint}",
+        RECIPE.replacen(from, to, 1)
+    );
+    let source = Source::new("resharding.toml", text);
+    let path = Path::new("resharding.toml");
+    match Scenario::from_source(&source, path, &Overrides::default()) {
+        Ok(loaded) => loaded.scenario,
+        Err(findings) => panic!("{findings:?}"),
+    }
+}
+
+fn plain(checkpoint: &str) -> Scenario {
+    scenario(("lr = ", "lr = "), checkpoint)
+}
+
+/// A straight run with its sweep.
+struct Straight {
+    session: Session,
+    reference: RunRecord,
+    sweep: Sweep,
+}
+
+impl Straight {
+    fn new(scenario: Scenario) -> Straight {
+        let mut session = Session::new(scenario, 1).expect("the scenario can be run");
+        let mut sweep = Sweep::new(session.sweep_options());
+        let reference = reference_run(&mut session, &mut sweep).expect("the run ends");
+        Straight {
+            session,
+            reference,
+            sweep,
+        }
+    }
+
+    fn resumed_on(&self, layout: &str, cut: u32) -> Resharding {
+        let layout: ReshardLayout = layout.parse().expect("a layout");
+        let mut session = self.session.resharded(layout).expect("it can be run");
+        let resume = Resume {
+            straight: &self.session,
+            reference: &self.reference,
+            sweep: &self.sweep,
+            cut,
+        };
+        resume.on(&mut session).expect("the resumed run ends")
+    }
+}
+
+const RESTARTS: &str = "restarts = [[1], [2]]\nreshard = ['1x4xNone']";
+
+#[test]
+fn the_state_is_equal_at_load_on_every_layout() {
+    for change in [
+        ("lr = ", "lr = "),
+        ("use_distributed_optimizer = true", "ddp_bucket_size = 700"),
+        ("bf16 = true", "bf16 = true\nuse_tp_pp_dp_mapping = true"),
+        ("bf16 = true", "sequence_parallel = true"),
+    ] {
+        let straight = Straight::new(scenario(change, RESTARTS));
+        let layouts: &[&str] = match change.0 {
+            "lr = " => &["1x4xNone", "4x2xNone", "1x1xNone"],
+            _ => &["1x4xNone"],
+        };
+        for layout in layouts {
+            let found = straight.resumed_on(layout, 2);
+            assert!(
+                found.is_equal_at_load() && !found.is_broken(),
+                "{change:?}: {found}"
+            );
+            assert!(found.tensors > 100 && found.words > 50_000, "{found}");
+            assert!(
+                found.drifts.is_empty() && found.hazards.is_empty(),
+                "{found}"
+            );
+            assert!(found.points > 0 && found.sensitive == 0, "{found}");
+        }
+    }
+}
+
+#[test]
+fn the_own_layout_comes_back_bit_for_bit() {
+    let straight = Straight::new(plain(RESTARTS));
+    for cut in [1, 2] {
+        let found = straight.resumed_on("2x2xNone", cut);
+        assert!(
+            found.plans.is_empty() && found.parting().is_none(),
+            "{found}"
+        );
+        assert_eq!(found.steps.len() as u32, 3 - cut);
+        for step in &found.steps {
+            assert_eq!(step.metrics.len(), 2);
+            let (total, equal) = step.tensors.expect("kept");
+            assert!(total == equal && total == found.tensors, "{step:?}");
+        }
+        assert!(
+            found
+                .to_string()
+                .contains("equal the straight run's; no plan differs")
+        );
+    }
+}
+
+/// Tensor parallelism's partial sums are rounded to bf16: without them other bits come out, and
+/// the report says where the sums part.
+#[test]
+fn other_sums_are_told_with_their_addends() {
+    let straight = Straight::new(plain(RESTARTS));
+    let found = straight.resumed_on("1x4xNone", 1);
+    assert!(!found.is_broken() && found.parting().is_some(), "{found}");
+    let tensor = found
+        .plans
+        .iter()
+        .find(|plan| plan.family == Some(Family::TensorParallel));
+    let tensor = tensor.expect("tensor-parallel sums differ");
+    assert_eq!(
+        tensor.why,
+        "sums of 2 addends on 2x2xNone, no sums on 1x4xNone"
+    );
+    let site = tensor.first_site.as_deref().expect("a place");
+    assert!(site.contains("forward"), "{site}");
+    let text = found.to_string();
+    for word in [
+        "resharded 2x2xNone -> 1x4xNone after step 1",
+        "first at step 2",
+        "lm loss",
+    ] {
+        assert!(text.contains(word), "{text}");
+    }
+}
+
+/// Negative control: later bits that differ although no plan does are a fault.
+#[test]
+fn parting_without_a_reason_is_a_fault() {
+    let mut straight = Straight::new(plain(RESTARTS));
+    let key = (3, "lm loss".to_string());
+    let loss = straight.reference.metrics.get_mut(&key).expect("a loss");
+    *loss = f32::from_bits(loss.to_bits() ^ 1);
+    let found = straight.resumed_on("2x2xNone", 1);
+    assert!(
+        found.is_equal_at_load() && found.parts_without_reason(),
+        "{found}"
+    );
+    assert!(found.is_broken());
+    assert_eq!(found.parting().map(|parting| parting.step), Some(3));
+}
+
+#[test]
+fn copies_that_disagree_have_no_canonical_state() {
+    let mut straight = Straight::new(plain(RESTARTS));
+    let state = straight.reference.checkpoints.get_mut(&2).expect("kept");
+    // Rank 2 holds what rank 0 holds: they are data-parallel.
+    let name = "embedding.word_embeddings.weight".to_string();
+    let tensor = state
+        .get_mut(&(2, Component::Model, name.clone()))
+        .expect("its part");
+    tensor.words[5] ^= 1 << 20;
+    let found = straight.resumed_on("1x4xNone", 2);
+    assert_eq!(
+        found.refused,
+        Some(CanonicalError::Disagree {
+            component: Component::Model,
+            name,
+            ranks: (0, 2),
+            element: 5,
+        })
+    );
+    assert!(
+        found.is_broken() && found.to_string().contains("ranks 0 and 2"),
+        "{found}"
+    );
+}
+
+#[test]
+fn what_the_checkpoint_lacks_is_named_at_the_load() {
+    for component in Component::ALL {
+        let omit = format!("omit = ['{component}']\n{RESTARTS}");
+        let straight = Straight::new(scenario(("lr = ", "hidden_dropout = 0.1\nlr = "), &omit));
+        if !needed_components(&straight.reference).contains(&component) {
+            continue;
+        }
+        let found = straight.resumed_on("1x4xNone", 2);
+        let named: BTreeSet<Component> = found
+            .differences
+            .iter()
+            .map(|difference| difference.component)
+            .collect();
+        if component == Component::Rng {
+            // Nobody takes it over where TP or PP differ.
+            assert!(found.is_equal_at_load(), "{found}");
+            let own = straight.resumed_on("2x2xNone", 2);
+            let rng = |found: &Resharding| {
+                found
+                    .differences
+                    .iter()
+                    .any(|differing| differing.component == component)
+            };
+            assert!(rng(&own), "{own}");
+            continue;
+        }
+        assert_eq!(named, BTreeSet::from([component]), "{found}");
+        assert!(
+            found.is_broken() && found.to_string().contains(component.name()),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn generators_are_not_carried_over_and_said_so() {
+    let dropout = ("lr = ", "hidden_dropout = 0.1\nlr = ");
+    let straight = Straight::new(scenario(dropout, RESTARTS));
+    let found = straight.resumed_on("1x4xNone", 2);
+    assert!(found.is_equal_at_load(), "{found}");
+    assert_eq!(found.not_carried, BTreeSet::from([Component::Rng]));
+    let text = found.to_string();
+    assert!(
+        text.contains("rng is not carried over") && text.contains("masks"),
+        "{text}"
+    );
+    let own = straight.resumed_on("2x2xNone", 2);
+    assert!(
+        own.not_carried.is_empty() && own.parting().is_none(),
+        "{own}"
+    );
+}
+
+/// Each planted fault is found in the ranks' memory, and its tensor named.
+#[test]
+fn misplaced_state_is_caught_in_memory() {
+    let straight = Straight::new(plain(RESTARTS));
+    for layout in ["1x4xNone", "2x1xNone", "1x1xNone"] {
+        let to: ReshardLayout = layout.parse().unwrap();
+        let mut session = straight.session.resharded(to).unwrap();
+        let planted = reshard::plant(&straight.session, &mut session, &straight.reference, 1);
+        let planted = planted.expect("the loads end");
+        let caught = planted.iter().filter(|fate| fate.target.is_some());
+        assert!(caught.clone().count() >= 8, "{planted:?}");
+        for fate in caught {
+            assert_eq!(fate.missed, None, "{layout}: {fate:?}");
+        }
+    }
+}
+
+fn outcome(scenario: Scenario) -> Outcome {
+    check(scenario, CheckOptions { workers: 1 }, &Silent).expect("the check ends")
+}
+
+#[test]
+fn a_whole_check_tells_of_each_layout() {
+    let reshard = "restarts = [[1]]\nreshard = ['1x4xNone', '2x1xNone']";
+    let found = outcome(plain(reshard));
+    let res = found
+        .oracles
+        .iter()
+        .find(|result| result.oracle == OracleKind::RES)
+        .unwrap();
+    assert_eq!(res.verdict, OracleVerdict::Equal, "{res:?}");
+    assert!(found.mutants.missed.is_empty(), "{:?}", found.mutants);
+    let layouts: Vec<&str> = found.reshardings.iter().map(|result| &*result.to).collect();
+    assert_eq!(layouts, ["1x4xNone", "2x1xNone"]);
+    for result in &found.reshardings {
+        assert_eq!(result.verdict, OracleVerdict::Equal, "{}", result.summary);
+    }
+    let omitting = format!("omit = ['exp-avg']\n{reshard}");
+    let found = outcome(plain(&omitting));
+    assert_eq!(found.within, Some(Grade::Divergent));
+    for result in &found.reshardings {
+        assert_eq!(result.verdict, OracleVerdict::Different);
+        assert!(
+            result.differing[0].contains("exp-avg"),
+            "{:?}",
+            result.differing
+        );
+    }
+}
