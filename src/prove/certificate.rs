@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use crate::fault::Component;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
-use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS, Verdicts};
+use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
+use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{

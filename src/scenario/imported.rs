@@ -84,7 +84,7 @@ pub(super) fn scenario(
 }
 
 /// Reads the job, understands the wanted phase, and says what is wrong with it.
-fn job(
+pub(super) fn job(
     source: &Source,
     path: &Path,
     overrides: &Overrides,
@@ -137,7 +137,7 @@ fn is_assumed(world: &World) -> bool {
     matches!(world.basis, WorldBasis::Assumed | WorldBasis::GpusPerNode)
 }
 
-fn small(
+pub(super) fn small(
     understood: &Understood,
     source: &Source,
     overrides: &Overrides,
@@ -162,7 +162,12 @@ fn small(
 }
 
 /// The scenario's text: what is not said has the default of every scenario.
-fn generated(given: &GivenJob, understood: &Understood, scaled: &Scaled, path: &Path) -> String {
+pub(super) fn generated(
+    given: &GivenJob,
+    understood: &Understood,
+    scaled: &Scaled,
+    path: &Path,
+) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy());
     let name = match (&given.case, stem) {
         (Some(case), _) => case.clone(),

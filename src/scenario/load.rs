@@ -84,7 +84,8 @@ pub(super) fn site(path: &Path) -> read::Site<'_> {
     }
 }
 
-fn unreadable(error: &SourceError, path: &Path) -> Diagnostic {
+/// Says that a file cannot be read, and which one may have been meant.
+pub fn unreadable(error: &SourceError, path: &Path) -> Diagnostic {
     let named = Source::new(path.display().to_string(), "");
     let finding =
         Diagnostic::error("unreadable-file", error.to_string()).at(&Place::new(&named, 0..0), "");

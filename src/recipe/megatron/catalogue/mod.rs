@@ -5,6 +5,7 @@
 //! of August 2026, and the scripts' own arguments that functional tests use.
 
 mod argument;
+mod attention;
 mod attributes;
 mod checkpoint;
 mod data;
@@ -15,6 +16,7 @@ pub(crate) mod hydra;
 mod inference;
 mod layout;
 mod logging;
+mod memory;
 mod model;
 mod moe;
 mod optimizer;
@@ -28,9 +30,11 @@ pub use feature::Feature;
 
 use std::collections::BTreeMap;
 
-const AREAS: [&[Argument]; 11] = [
+const AREAS: [&[Argument]; 13] = [
     layout::ARGUMENTS,
     model::ARGUMENTS,
+    attention::ARGUMENTS,
+    memory::ARGUMENTS,
     moe::ARGUMENTS,
     precision::ARGUMENTS,
     optimizer::ARGUMENTS,

@@ -12,6 +12,10 @@ pub(super) fn arguments(given: &[GivenArgument], values: &Values<'_>) -> Vec<Jud
     let judged = |(given, reading): (&GivenArgument, &Reading)| {
         let (verdict, reason) = match reading {
             Reading::Refused(reason) => (Verdict::Invalid, reason.clone()),
+            Reading::Absent => (
+                Verdict::Unknown,
+                "not known; at None, nothing asks for it".to_string(),
+            ),
             Reading::Ranks => (Verdict::Used, "the number of ranks".to_string()),
             Reading::Sets(dest) => {
                 let setting = values.setting(dest).expect("it was read");
