@@ -3,29 +3,27 @@
 //
 // grads, main, exp_avg, exp_avg_sq [count] f32   model [count], main rounded
 // flags [count]: bit 0 says that the element decays   clip [2] f32: norm, coefficient
-// step [1] u32, powers [2] f32: this step's number and beta1^step, beta2^step
+// powers [2] f32: beta1^step, beta2^step of this step   lr [1] f32
 //
-// The learning rate rises linearly over params.warmup steps. No sums.
+// No sums.
 // use: math/round
 
 @group(0) @binding(0) var<storage, read_write> grads: array<f32>;
 @group(0) @binding(1) var<storage, read_write> flags: array<u32>;
 @group(0) @binding(2) var<storage, read_write> clip: array<f32>;
-@group(0) @binding(3) var<storage, read_write> step: array<u32>;
-@group(0) @binding(4) var<storage, read_write> powers: array<f32>;
-@group(0) @binding(5) var<storage, read_write> main_params: array<f32>;
-@group(0) @binding(6) var<storage, read_write> exp_avg: array<f32>;
-@group(0) @binding(7) var<storage, read_write> exp_avg_sq: array<f32>;
-@group(0) @binding(8) var<storage, read_write> model: array<f32>;
+@group(0) @binding(3) var<storage, read_write> powers: array<f32>;
+@group(0) @binding(4) var<storage, read_write> main_params: array<f32>;
+@group(0) @binding(5) var<storage, read_write> exp_avg: array<f32>;
+@group(0) @binding(6) var<storage, read_write> exp_avg_sq: array<f32>;
+@group(0) @binding(7) var<storage, read_write> model: array<f32>;
+@group(0) @binding(8) var<storage, read_write> learning_rate: array<f32>;
 
 struct Params {
     count: u32,
-    lr: f32,
     beta1: f32,
     beta2: f32,
     eps: f32,
     weight_decay: f32,
-    warmup: u32,
     round_code: u32,
 }
 @group(1) @binding(0) var<uniform> params: Params;
@@ -36,10 +34,7 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
     if i >= params.count {
         return;
     }
-    var lr = params.lr;
-    if step[0] < params.warmup {
-        lr = lr * f32(step[0]) / f32(params.warmup);
-    }
+    let lr = learning_rate[0];
     let grad = grads[i] * clip[1];
     let average = params.beta1 * exp_avg[i] + (1.0 - params.beta1) * grad;
     let square = params.beta2 * exp_avg_sq[i] + (1.0 - params.beta2) * grad * grad;

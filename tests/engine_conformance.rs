@@ -153,6 +153,98 @@ fn matrix_products() {
     }
 }
 
+/// A kernel with the words of its operands, its invocations along x and z, and its parameters for a
+/// rounding code.
+type KernelCase = (&'static str, &'static [u32], [u32; 2], fn(u32) -> Vec<u32>);
+
+const THIRD: u32 = 0x3eaa_aaab;
+
+/// Norms, biases, the activation, positions and masks of GPT-3: 6 rows of 8.
+const ROW_KERNELS: [KernelCase; 8] = [
+    ("layernorm_forward", &[48, 8, 8, 12, 48], [6, 1], |code| {
+        vec![6, 8, THIRD, code]
+    }),
+    (
+        "residual_layernorm",
+        &[48, 48, 8, 8, 48, 12, 48],
+        [6, 1],
+        |code| vec![6, 8, THIRD, code],
+    ),
+    (
+        "layernorm_backward",
+        &[48, 12, 8, 48, 48, 48, 48],
+        [6, 1],
+        |code| vec![6, 8, 1, code],
+    ),
+    ("bias_add", &[48, 8], [48, 1], |code| vec![48, 8, code]),
+    ("gelu_forward", &[48, 8, 48], [48, 1], |code| {
+        vec![48, 8, 1, code]
+    }),
+    ("gelu_backward", &[48, 8, 48, 48], [48, 1], |code| {
+        vec![48, 8, 1, code]
+    }),
+    // The last two of three positions' tokens, two a position.
+    ("position_embedding", &[48, 24, 16], [16, 1], |code| {
+        vec![16, 8, 2, 4, code]
+    }),
+    ("dropout_mask", &[4, 48], [48, 1], |code| {
+        vec![48, code, 0x4000_0000, THIRD]
+    }),
+];
+
+/// Attention over 5 positions of 2 samples, 4 heads of queries in 2 groups, 4 wide.
+const ATTENTION_KERNELS: [KernelCase; 6] = [
+    ("rope_forward", &[320, 10, 10], [120, 1], |code| {
+        vec![120, 2, 2, 2, 2, code]
+    }),
+    ("attention_scores", &[320, 200], [200, 1], |_| {
+        vec![200, 5, 2, 4, 2, 4, THIRD]
+    }),
+    (
+        "attention_forward",
+        &[320, 200, 200, 200, 160],
+        [40, 1],
+        |code| vec![40, 5, 2, 4, 2, 4, code % 2, code],
+    ),
+    (
+        "attention_backward_scores",
+        &[320, 200, 200, 160, 200],
+        [40, 1],
+        |code| vec![40, 5, 2, 4, 2, 4, code % 2],
+    ),
+    (
+        "attention_backward_query",
+        &[320, 200, 480],
+        [40, 3],
+        |_| vec![40, 5, 2, 4, 2, 4, 2],
+    ),
+    (
+        "attention_backward_qkv",
+        &[320, 200, 200, 160, 10, 10, 200, 160, 320],
+        [20, 1],
+        |code| vec![20, 5, 2, 4, 2, 4, THIRD, code % 2, 1, code],
+    ),
+];
+
+#[test]
+fn kernels_of_gpt3() {
+    let Some(mut gpu) = adapter() else { return };
+    let registry = Registry::new().expect("shaders link");
+    for (kernel, operands, [x, z], params) in ROW_KERNELS.into_iter().chain(ATTENTION_KERNELS) {
+        let case = Case {
+            registry: &registry,
+            kernel,
+            grid: [x.div_ceil(64), 1, z],
+            operands,
+            params: &|instance| params(instance % 3),
+            instances: 9,
+            wild: false,
+            given: None,
+        };
+        compare(&mut gpu, &case);
+    }
+}
+
 /// Negative control of every comparison here: one engine runs a kernel that was rewritten as an
 /// optimiser would rewrite it, and the bits differ.
 #[test]

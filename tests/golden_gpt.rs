@@ -277,9 +277,9 @@ fn golden_gpt_activations() {
     let golden = Golden::load();
     let options = golden.options();
     let read = |rank: &mut Rank, trainer: &bitproof::train::Trainer, _: u32| {
-        let pipeline = &trainer.pipeline;
-        let mut words = rank.read("logits", pipeline.gpt.head.as_ref().unwrap().logits)?;
-        for layer in &pipeline.saved()[0].layers {
+        let chunk = &trainer.pipeline.chunks[0];
+        let mut words = rank.read("logits", chunk.gpt.head.as_ref().unwrap().logits)?;
+        for layer in &chunk.saved[0].layers {
             words.extend(rank.read("output", layer.output)?);
         }
         Ok(words)

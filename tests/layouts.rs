@@ -83,6 +83,7 @@ fn sequence_parallel(mut options: TrainOptions) -> TrainOptions {
 fn distributed(mut options: TrainOptions, bucket_size: Option<u32>) -> TrainOptions {
     options.use_distributed_optimizer = true;
     options.ddp_bucket_size = bucket_size;
+    options.overlap_grad_reduce = bucket_size.is_some();
     options
 }
 
@@ -113,6 +114,7 @@ fn data_parallel() {
 fn data_parallel_with_small_buckets() {
     let mut options = with_layout(small_options(), 1, 1, 2);
     options.ddp_bucket_size = Some(600);
+    options.overlap_grad_reduce = true;
     check(options);
 }
 
@@ -181,6 +183,59 @@ fn everything_together_stages_first() {
     check(options);
 }
 
+/// Four layers, so that two stages can have two chunks each.
+fn deep_options() -> TrainOptions {
+    let mut options = small_options();
+    options.model.num_layers = 4;
+    options
+}
+
+fn interleaved(mut options: TrainOptions, chunks: u32, group: u32) -> TrainOptions {
+    options.layout.num_virtual_stages_per_pipeline_rank = chunks;
+    options.model.pipeline_model_parallel_size *= chunks;
+    options.microbatch_group_size_per_virtual_pipeline_stage = group;
+    options
+}
+
+#[test]
+fn interleaved_pipeline_in_a_whole_layout() {
+    let mut serial = deep_options();
+    serial.global_batch_size = 16;
+    let layout = with_layout(serial.clone(), 2, 2, 2);
+    let layout = interleaved(sequence_parallel(distributed(layout, Some(1000))), 2, 4);
+    let faults = compare(&serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// GPT-3's options in an interleaved pipeline: the embedding is in the first chunk of the first
+/// stage, its copy in the last chunk of the last.
+#[test]
+fn gpt3_interleaved() {
+    let mut serial = gpt3();
+    (serial.model.num_layers, serial.global_batch_size) = (4, 16);
+    let layout = with_layout(serial.clone(), 2, 2, 2);
+    let layout = interleaved(sequence_parallel(distributed(layout, None)), 2, 2);
+    let faults = compare_from(&with_biases(&serial), &serial, &layout);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn instances(options: TrainOptions, instances: u32, bucket_size: Option<u32>) -> TrainOptions {
+    let mut options = distributed(options, bucket_size);
+    options.layout.num_distributed_optimizer_instances = instances;
+    options
+}
+
+#[test]
+fn optimizer_instances() {
+    let four = with_layout(small_options(), 1, 1, 4);
+    check(instances(four.clone(), 2, None));
+    let mut by_hand = instances(four, 2, Some(1000));
+    by_hand.ddp_reduce_scatter_with_fp32_accumulation = true;
+    check(by_hand);
+    let tensor = with_layout(small_options(), 2, 1, 4);
+    check(sequence_parallel(instances(tensor, 2, None)));
+}
+
 /// GPT-3's options but for dropout, whose masks are the layout's own.
 fn gpt3() -> TrainOptions {
     let mut options = small_options();
@@ -233,10 +288,11 @@ fn grouped_queries_over_tensor_parallel_ranks() {
 /// layer's attention, on each rank.
 fn masks(options: &TrainOptions) -> Vec<(Vec<bool>, Vec<u32>)> {
     let inspect = |rank: &mut Rank, trainer: &Trainer, _| {
-        let saved = trainer.pipeline.saved().last().expect("a microbatch");
+        let chunk = &trainer.pipeline.chunks[0];
+        let saved = chunk.saved.last().expect("a microbatch");
         let mut words = rank.read("input", saved.input)?;
         words.insert(0, words.len() as u32);
-        let mask = trainer.pipeline.gpt.stage.scratch.attention_mask;
+        let mask = chunk.gpt.stage.scratch.attention_mask;
         words.extend(rank.read("mask", mask.expect("the attention drops"))?);
         Ok(words)
     };
@@ -322,26 +378,34 @@ fn bf16_layouts_agree_to_bf16_precision() {
     );
 }
 
-/// Learns the built-in text, in bf16 with dropout, sharded every way.
+/// Learns the built-in text, in bf16 with dropout, sharded every way: as Llama and as GPT-3.
 #[test]
 fn loss_falls_on_the_built_in_text() {
-    let mut options = sequence_parallel(distributed(with_layout(small_options(), 2, 2, 2), None));
-    options.model.params_dtype = Dtype::Bf16;
-    options.model.padded_vocab_size = 256;
-    options.model.hidden_size = 32;
-    options.model.seq_length = 16;
-    options.model.hidden_dropout = 0.05;
-    options.lr = 0.01;
-    options.lr_warmup_iters = 3;
-    let initial = Initial::Seeded(options.seed);
-    let none = |_: &mut _, _: &_, _| Ok(Vec::new());
-    let (record, _) = train(&options, &Corpus::built_in(), &initial, 24, none);
-    let loss = |step: u32| record.metrics[&(step, "lm loss".to_string())];
-    assert!(
-        (5.0..7.5).contains(&loss(0)),
-        "near ln 256 at first: {}",
-        loss(0)
-    );
-    let late = (loss(21) + loss(22) + loss(23)) / 3.0;
-    assert!(late < 3.6, "{} fell to {late} only", loss(0));
+    for is_gpt3 in [false, true] {
+        let mut options =
+            sequence_parallel(distributed(with_layout(small_options(), 2, 2, 2), None));
+        options.model.params_dtype = Dtype::Bf16;
+        options.model.padded_vocab_size = 256;
+        options.model.hidden_size = 32;
+        options.model.kv_channels = 8;
+        options.model.seq_length = 16;
+        options.model.max_position_embeddings = 16;
+        if is_gpt3 {
+            as_gpt3(&mut options);
+        }
+        options.model.attention_dropout = 0.0;
+        options.model.hidden_dropout = 0.05;
+        options.lr = 0.01;
+        options.lr_warmup_iters = 3;
+        options.lr_decay_iters = 24;
+        let initial = Initial::Seeded(options.seed);
+        let none = |_: &mut _, _: &_, _| Ok(Vec::new());
+        let (record, _) = train(&options, &Corpus::built_in(), &initial, 24, none);
+        assert_eq!(record.drifts, []);
+        let loss = |step: u32| record.metrics[&(step, "lm loss".to_string())];
+        let first = loss(0);
+        assert!((5.0..7.5).contains(&first), "near ln 256 at first: {first}");
+        let late = (loss(21) + loss(22) + loss(23)) / 3.0;
+        assert!(late < 3.6, "{first} fell to {late} only");
+    }
 }

@@ -4,6 +4,7 @@ mod harness;
 
 use std::collections::BTreeMap;
 
+use bitproof::recipe::LrDecayStyle;
 use bitproof::train::{Initial, TrainOptions, Trainer};
 use bitproof::world::{Rank, RankError};
 use harness::{small_corpus, small_options, train, whole_gradients};
@@ -25,14 +26,65 @@ fn trained(options: &TrainOptions, steps: u32) -> BTreeMap<String, Vec<u32>> {
         .collect()
 }
 
+/// The first step of a warm-up has the learning rate 0, as with Megatron-LM: the scheduler has
+/// seen no sample yet.
 #[test]
-fn warmup_rises_in_equal_parts() {
+fn the_first_step_of_a_warmup_moves_nothing() {
     let mut warm = small_options();
     warm.lr_warmup_iters = 4;
-    let mut quarter = small_options();
-    quarter.lr /= 4.0;
-    assert_eq!(trained(&warm, 1), trained(&quarter, 1));
-    assert_ne!(trained(&warm, 2), trained(&quarter, 2));
+    let still = TrainOptions {
+        lr: 0.0,
+        ..small_options()
+    };
+    assert_eq!(trained(&warm, 1), trained(&still, 1));
+    assert_ne!(trained(&warm, 2), trained(&still, 2));
+}
+
+/// `OptimizerParamScheduler.get_lr`, in f64.
+fn expected_rate(options: &TrainOptions, samples: f64) -> f64 {
+    let batch = f64::from(options.global_batch_size);
+    let warmup = f64::from(options.lr_warmup_iters) * batch;
+    let decay = f64::from(options.lr_decay_iters) * batch;
+    let (most, least) = (f64::from(options.lr), f64::from(options.min_lr));
+    if warmup > 0.0 && samples <= warmup {
+        return most * samples / warmup;
+    }
+    let ratio = (samples - warmup) / (decay - warmup);
+    let coefficient = match options.lr_decay_style {
+        LrDecayStyle::Constant => return most,
+        _ if samples > decay => return least,
+        LrDecayStyle::Linear => 1.0 - ratio,
+        LrDecayStyle::Cosine => 0.5 * ((std::f64::consts::PI * ratio).cos() + 1.0),
+    };
+    least + coefficient * (most - least)
+}
+
+#[test]
+fn learning_rates_are_those_of_the_schedule() {
+    let read =
+        |rank: &mut Rank, trainer: &Trainer, _| rank.read("lr", trainer.optimizer.learning_rate);
+    for style in [
+        LrDecayStyle::Constant,
+        LrDecayStyle::Linear,
+        LrDecayStyle::Cosine,
+    ] {
+        for warmup in [0, 2] {
+            let mut options = small_options();
+            (options.lr_decay_style, options.lr_warmup_iters) = (style, warmup);
+            (options.lr_decay_iters, options.min_lr) = (6, 1e-4);
+            let (corpus, initial) = (small_corpus(&options), Initial::Seeded(1));
+            let (_, seen) = train(&options, &corpus, &initial, 8, read);
+            for (step, words) in &seen {
+                let have = f64::from(f32::from_bits(words[&0][0]));
+                let samples = f64::from(step * options.global_batch_size);
+                let want = expected_rate(&options, samples);
+                assert!(
+                    (have - want).abs() <= 2e-6 * want.max(1e-4),
+                    "{style:?}, warm-up {warmup}, step {step}: {have} for {want}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

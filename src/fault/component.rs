@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 /// A part of the training state, as checkpoints name them.
 ///
 /// The same parts as in Megatron-LM's `generate_state_dict` (`megatron/training/checkpointing.py`):
-/// `model`, `optimizer` with its `param`, `exp_avg`, `exp_avg_sq` and `step`, `rng_state`, and the
-/// consumed samples in `args`.
+/// `model`, `optimizer` with its `param`, `exp_avg`, `exp_avg_sq` and `step`, `opt_param_scheduler`
+/// (of which `num_steps` varies), `rng_state`, and the consumed samples in `args`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Component {
@@ -18,6 +18,8 @@ pub enum Component {
     ExpAvgSq,
     /// Optimizer step counter.
     OptimizerStep,
+    /// Samples that the learning-rate scheduler has seen.
+    Scheduler,
     /// Samples consumed: the data position.
     DataPosition,
     /// RNG seed and offset.
@@ -25,12 +27,13 @@ pub enum Component {
 }
 
 impl Component {
-    pub const ALL: [Component; 7] = [
+    pub const ALL: [Component; 8] = [
         Component::Model,
         Component::MainParams,
         Component::ExpAvg,
         Component::ExpAvgSq,
         Component::OptimizerStep,
+        Component::Scheduler,
         Component::DataPosition,
         Component::Rng,
     ];
@@ -42,6 +45,7 @@ impl Component {
             Component::ExpAvg => "exp-avg",
             Component::ExpAvgSq => "exp-avg-sq",
             Component::OptimizerStep => "optimizer-step",
+            Component::Scheduler => "scheduler",
             Component::DataPosition => "data-position",
             Component::Rng => "rng",
         }

@@ -40,6 +40,8 @@ pub enum MutantKind {
     SkippedLaunch,
     /// A kernel indexes one element past its operand.
     OffByOne,
+    /// Activations are recomputed without the RNG state of their forward.
+    UnrestoredRng,
     /// One rank joins a collective with another element count.
     MismatchedCollective,
     /// One rank never joins a collective.
@@ -58,7 +60,7 @@ impl MutantKind {
             .collect()
     }
 
-    const WITHOUT_COMPONENT: [MutantKind; 15] = [
+    const WITHOUT_COMPONENT: [MutantKind; 16] = [
         MutantKind::OtherOrder,
         MutantKind::DuplicateAddend,
         MutantKind::NarrowPartialSums,
@@ -72,6 +74,7 @@ impl MutantKind {
         MutantKind::DroppedWait,
         MutantKind::SkippedLaunch,
         MutantKind::OffByOne,
+        MutantKind::UnrestoredRng,
         MutantKind::MismatchedCollective,
         MutantKind::MissingCollective,
     ];
@@ -92,6 +95,7 @@ impl MutantKind {
             MutantKind::DroppedWait => "dropped-wait",
             MutantKind::SkippedLaunch => "skipped-launch",
             MutantKind::OffByOne => "off-by-one",
+            MutantKind::UnrestoredRng => "unrestored-rng",
             MutantKind::MismatchedCollective => "mismatched-collective",
             MutantKind::MissingCollective => "missing-collective",
             MutantKind::LostComponent(component) => return format!("lost-{component}"),

@@ -81,6 +81,10 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         include_str!("../../shaders/layernorm_forward.wgsl"),
     ),
     (
+        "learning_rate",
+        include_str!("../../shaders/learning_rate.wgsl"),
+    ),
+    (
         "math/combine",
         include_str!("../../shaders/math/combine.wgsl"),
     ),

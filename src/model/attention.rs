@@ -14,7 +14,8 @@ use crate::world::{Family, Rank, SlotFold, Tensor};
 
 #[derive(Clone, Debug)]
 pub struct Attention {
-    core: String,
+    /// The module of the core attention.
+    pub core: String,
     qkv: Linear,
     /// Its bias is added by the layer, after the tensor-parallel ranks have met.
     pub projection: Linear,
@@ -29,20 +30,45 @@ pub struct AttentionSaved {
     probs: Tensor,
     /// `[tokens, heads, head_dim]`.
     context: Tensor,
+    /// Where a second forward writes the context; the first one's is still kept.
+    context_again: Tensor,
 }
 
 impl AttentionSaved {
-    pub fn allocate(rank: &mut Rank, stage: &Stage, name: &str) -> AttentionSaved {
+    /// What the core attention computes again lies in `shared`, all but its output.
+    pub fn allocate(
+        rank: &mut Rank,
+        stage: &Stage,
+        name: &str,
+        shared: Option<&AttentionSaved>,
+    ) -> AttentionSaved {
         let shape = &stage.shape;
         let (tokens, width) = (shape.tokens(), shape.local_width());
         let scores = tokens * shape.local_heads() * shape.seq_length;
         let dtype: Dtype = shape.params_dtype;
         let mut new = |part: &str, len| rank.alloc(&format!("{name}.{part}"), dtype, len);
+        let (qkv, context) = (
+            new("qkv", tokens * shape.local_qkv()),
+            new("context", tokens * width),
+        );
         AttentionSaved {
-            qkv: new("qkv", tokens * shape.local_qkv()),
-            probs: new("probs", scores),
-            context: new("context", tokens * width),
+            qkv,
+            probs: match shared {
+                Some(shared) => shared.probs,
+                None => new("probs", scores),
+            },
+            context,
+            context_again: shared.map_or(context, |shared| shared.context),
         }
+    }
+
+    /// Everything that the forward writes, by name.
+    pub fn tensors(&self) -> [(&'static str, Tensor); 3] {
+        [
+            ("self_attention.qkv", self.qkv),
+            ("self_attention.probs", self.probs),
+            ("self_attention.context", self.context),
+        ]
     }
 }
 
@@ -77,6 +103,33 @@ impl Attention {
             core_forward(rank, stage, saved, site, rng);
         });
         self.projection.forward(rank, stage, saved.context, partial);
+    }
+
+    /// What the core attention writes, by name.
+    pub fn core_tensors(&self, saved: &AttentionSaved) -> [(&'static str, Tensor); 2] {
+        [("probs", saved.probs), ("context", saved.context)]
+    }
+
+    /// The memory that a second run of the core attention writes.
+    pub fn core_again(&self, saved: &AttentionSaved) -> AttentionSaved {
+        AttentionSaved {
+            context: saved.context_again,
+            ..*saved
+        }
+    }
+
+    /// The core attention alone, from rotated queries and keys.
+    pub fn rerun_core(
+        &self,
+        rank: &mut Rank,
+        stage: &Stage,
+        saved: &AttentionSaved,
+        site: Site,
+        rng: Tensor,
+    ) {
+        rank.module(&self.core, |rank| {
+            core_forward(rank, stage, saved, site, rng);
+        });
     }
 
     /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all

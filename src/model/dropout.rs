@@ -17,6 +17,10 @@ const BLOCKS_A_SITE: u32 = 1;
 /// Words of one generator: seed low, seed high, offset low, offset high.
 pub const RNG_WORDS: u32 = 4;
 
+/// The copy that sets a generator back to what it was at the forward: Megatron-LM's
+/// `CheckpointFunction.backward` (tensor_parallel/random.py).
+pub const RESTORE_RNG: &str = "restore_rng";
+
 /// Both generators' cells, `[4]` each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generators {
@@ -110,6 +114,30 @@ impl Stage {
                 }
             }
         });
+    }
+
+    /// Sets the words that recomputation draws from back to those of the microbatch, `saved`
+    /// `[2, 4]`, and returns them.
+    pub fn restore_rng(&self, rank: &mut Rank, saved: Tensor) -> Tensor {
+        let (default, tracker) = self.dropout_sites();
+        self.restore(rank, saved, [default > 0, tracker > 0])
+    }
+
+    /// The same for the attention's dropout alone, which draws from the tracker.
+    pub fn restore_attention_rng(&self, rank: &mut Rank, saved: Tensor) -> Tensor {
+        self.restore(rank, saved, [false, self.drops_attention()])
+    }
+
+    fn restore(&self, rank: &mut Rank, saved: Tensor, generators: [bool; 2]) -> Tensor {
+        let again = self.rng_again.expect("something is recomputed");
+        let places = (0..).zip(generators).filter(|(_, drawn)| *drawn);
+        rank.module("rng", |rank| {
+            for (place, _) in places {
+                let words = |of: Tensor| of.slice(place * RNG_WORDS, RNG_WORDS);
+                rank.copy(RESTORE_RNG, words(saved), words(again));
+            }
+        });
+        again
     }
 
     /// `out = x` with hidden dropout `site`'s mask applied, `[local tokens, hidden]`. `rng [2, 4]`

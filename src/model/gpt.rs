@@ -1,5 +1,7 @@
 //! One pipeline stage of the model, forward and backward of a microbatch.
 
+use std::ops::Range;
+
 use crate::model::dropout::{RNG_WORDS, Site};
 use crate::model::embedding::Embedding;
 use crate::model::head::Head;
@@ -14,6 +16,11 @@ pub struct Gpt {
     pub stage: Stage,
     embedding: Option<Embedding>,
     layers: Vec<TransformerLayer>,
+    /// Runs of layers that are computed again in the backward.
+    units: Vec<Range<u32>>,
+    /// Activations of what is computed again, which no microbatch keeps: of a unit's layers, or of
+    /// parts of one layer.
+    workspace: Vec<LayerSaved>,
     pub head: Option<Head>,
 }
 
@@ -42,9 +49,18 @@ impl Saved {
 impl Gpt {
     pub fn new(rank: &mut Rank, stage: Stage) -> Gpt {
         let last = stage.stage + 1 == stage.shape.pipeline_model_parallel_size;
+        let layers = stage.shape.layers_per_stage();
+        let workspace = 0..stage.recompute.workspace_layers(layers);
         Gpt {
+            units: stage.recompute.units(layers),
+            workspace: workspace
+                .map(|layer| {
+                    let name = format!("workspace.layer{layer}");
+                    LayerSaved::allocate(rank, &stage, &name, None)
+                })
+                .collect(),
             embedding: (stage.stage == 0).then(|| Embedding::new(&stage)),
-            layers: (0..stage.shape.layers_per_stage())
+            layers: (0..layers)
                 .map(|place| TransformerLayer::new(&stage, place))
                 .collect(),
             head: last.then(|| Head::new(rank, &stage)),
@@ -61,11 +77,23 @@ impl Gpt {
             layers: (0..shape.layers_per_stage())
                 .map(|layer| {
                     let name = format!("saved{place}.layer{layer}");
-                    LayerSaved::allocate(rank, &self.stage, &name)
+                    self.allocate_layer(rank, layer, &name)
                 })
                 .collect(),
             rng: rank.alloc(&format!("saved{place}.rng"), Dtype::U32, 2 * RNG_WORDS),
             grad_input: rank.alloc(&format!("saved{place}.grad_input"), dtype, words),
+        }
+    }
+
+    /// Of a unit that is computed again only the last output is kept.
+    fn allocate_layer(&self, rank: &mut Rank, layer: u32, name: &str) -> LayerSaved {
+        let Some(unit) = self.units.iter().find(|unit| unit.contains(&layer)) else {
+            return LayerSaved::allocate(rank, &self.stage, name, self.workspace.first());
+        };
+        let shared = self.workspace[(layer - unit.start) as usize];
+        match layer + 1 == unit.end {
+            true => shared.with_output(rank, name),
+            false => shared,
         }
     }
 
@@ -87,8 +115,11 @@ impl Gpt {
     /// All layers, from `saved.input` to `saved.output()`.
     pub fn forward(&self, rank: &mut Rank, saved: &Saved) {
         let mut input = saved.input;
-        for (layer, kept) in self.layers.iter().zip(&saved.layers) {
+        for (place, (layer, kept)) in (0..).zip(self.layers.iter().zip(&saved.layers)) {
             layer.forward(rank, &self.stage, kept, input, saved.rng);
+            if self.units.iter().any(|unit| unit.contains(&place)) {
+                layer.remember(rank, kept);
+            }
             input = kept.output;
         }
     }
@@ -126,11 +157,11 @@ impl Gpt {
     /// `saved.input` comes out in `saved.grad_input`.
     pub fn backward(&self, rank: &mut Rank, saved: &Saved, grad: Tensor, microbatch: u32) {
         for place in (0..self.layers.len()).rev() {
-            let input = if place == 0 {
-                saved.input
-            } else {
-                saved.layers[place - 1].output
-            };
+            let ends = |unit: &&Range<u32>| unit.end as usize == place + 1;
+            if let Some(unit) = self.units.iter().find(ends) {
+                self.rerun(rank, saved, unit);
+            }
+            let input = input_of(saved, place);
             let grad_input = if place == 0 { saved.grad_input } else { grad };
             let (layer, kept) = (&self.layers[place], &saved.layers[place]);
             let stage = &self.stage;
@@ -138,6 +169,21 @@ impl Gpt {
                 rank, stage, kept, input, saved.rng, grad, grad_input, microbatch,
             );
         }
+    }
+
+    /// The layers of a unit once more, into the workspace, from the RNG state of their forward: as
+    /// Megatron-LM's `CheckpointFunction.backward`. Every tensor must come out as it was.
+    fn rerun(&self, rank: &mut Rank, saved: &Saved, unit: &Range<u32>) {
+        rank.module("recompute", |rank| {
+            let rng = self.stage.restore_rng(rank, saved.rng);
+            let mut input = input_of(saved, unit.start as usize);
+            let layers = &self.layers[unit.start as usize..unit.end as usize];
+            for (layer, kept) in layers.iter().zip(&self.workspace) {
+                layer.forward(rank, &self.stage, kept, input, rng);
+                layer.expect(rank, kept);
+                input = kept.output;
+            }
+        });
     }
 
     /// The first stage's end: `saved.grad_input` into the embedding's gradient slot.
@@ -161,5 +207,13 @@ impl Gpt {
             });
         }
         embedding.backward(rank, &self.stage, segments, grad, microbatch);
+    }
+}
+
+/// What layer `place` of the stage reads.
+fn input_of(saved: &Saved, place: usize) -> Tensor {
+    match place.checked_sub(1) {
+        Some(before) => saved.layers[before].output,
+        None => saved.input,
     }
 }

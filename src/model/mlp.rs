@@ -8,6 +8,7 @@ use crate::world::{Rank, Tensor};
 
 #[derive(Clone, Debug)]
 pub struct Mlp {
+    pub module: String,
     activation: String,
     fc1: Linear,
     /// Its bias is added by the layer, after the tensor-parallel ranks have met.
@@ -36,10 +37,18 @@ impl MlpSaved {
     }
 }
 
+impl MlpSaved {
+    /// Everything that the forward writes, by name.
+    pub fn tensors(&self) -> [(&'static str, Tensor); 2] {
+        [("mlp.fc1", self.fc1), ("mlp.activation", self.activation)]
+    }
+}
+
 impl Mlp {
     pub fn new(stage: &Stage, module: &str) -> Mlp {
         let activation = if stage.shape.swiglu { "swiglu" } else { "gelu" };
         Mlp {
+            module: module.to_string(),
             activation: format!("{module}.{activation}"),
             fc1: Linear::new(stage, format!("{module}.linear_fc1")),
             fc2: Linear::new(stage, format!("{module}.linear_fc2")),

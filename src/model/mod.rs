@@ -1,5 +1,5 @@
-//! A byte-level GPT, in the shape of Llama (RMSNorm, SwiGLU, rotary positions) or of GPT-3 (LayerNorm,
-//! biases, GELU, learned positions, a tied output layer), sharded as Megatron-LM shards it:
+//! A byte-level GPT, in the shape of Llama (RMSNorm, SwiGLU, rotary positions) or of GPT-3
+//! (LayerNorm, biases, GELU, learned positions, a tied output layer), sharded as Megatron-LM does:
 //! vocab-parallel embedding and head, column- and row-parallel linears, sequence parallelism. One
 //! layer a file, each with its forward, its backward and its shapes.
 //!
@@ -17,15 +17,17 @@ mod linear;
 mod mlp;
 mod norm;
 mod parameter;
+mod recompute;
 mod rope;
 mod shape;
 mod stage;
 mod tensor_parallel;
 mod transformer_layer;
 
-pub use dropout::{Generators, RNG_WORDS};
+pub use dropout::{Generators, RESTORE_RNG, RNG_WORDS};
 pub use gpt::{Gpt, Saved};
 pub use parameter::{Parameter, ParameterId, ParameterStore, Partition, Role, stage_parameters};
+pub use recompute::{Recompute, Selective};
 pub use rope::rope_tables;
 pub use shape::{HEAD_DIM_MAX, ModelShape, Orders, ShapeError};
 pub use stage::{Scratch, Stage};

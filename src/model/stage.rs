@@ -1,6 +1,7 @@
 //! What every layer of one pipeline stage works with.
 
 use crate::model::parameter::ParameterStore;
+use crate::model::recompute::Recompute;
 use crate::model::shape::ModelShape;
 use crate::numerics::Dtype;
 use crate::world::{GroupId, LocalOrder, Rank, Tensor};
@@ -16,6 +17,9 @@ pub struct Stage {
     pub rope_cosines: Tensor,
     pub rope_sines: Tensor,
     pub scratch: Scratch,
+    pub recompute: Recompute,
+    /// `[2, 4]`: RNG words that recomputed masks are made from, where anything is recomputed.
+    pub rng_again: Option<Tensor>,
 }
 
 /// Buffers that live within one layer's forward or backward.

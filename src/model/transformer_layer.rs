@@ -1,7 +1,9 @@
 //! One decoder layer: norm, attention, residual; norm, MLP, residual.
 //!
-//! `forward` writes nothing but `saved` and the stage's scratch, and draws from saved RNG words: run
-//! again on the same input it gives the same bits.
+//! `forward` writes nothing but `saved` and the stage's scratch, and draws from saved RNG words:
+//! run again on the same input it gives the same bits.
+
+mod selective;
 
 use crate::model::attention::{Attention, AttentionSaved};
 use crate::model::dropout::Site;
@@ -40,22 +42,70 @@ pub struct LayerSaved {
 }
 
 impl LayerSaved {
-    pub fn allocate(rank: &mut Rank, stage: &Stage, name: &str) -> LayerSaved {
+    /// Memory of one layer. Parts that are computed again in the backward lie in `shared`.
+    pub fn allocate(
+        rank: &mut Rank,
+        stage: &Stage,
+        name: &str,
+        shared: Option<&LayerSaved>,
+    ) -> LayerSaved {
         let shape = &stage.shape;
+        let parts = stage.recompute.parts();
+        let norms = shared.filter(|_| parts.layernorm);
         let dtype = shape.params_dtype;
         let whole = shape.tokens() * shape.hidden_size;
         let local = shape.local_tokens() * shape.hidden_size;
         let rows = shape.local_tokens() * stats_a_row(stage);
+        let mut new = |part: &str, dtype, len, shared: Option<Tensor>| {
+            shared.unwrap_or_else(|| rank.alloc(&format!("{name}.{part}"), dtype, len))
+        };
+        let (normed, stats) = (whole, rows);
         LayerSaved {
-            input_normed: rank.alloc(&format!("{name}.input_normed"), dtype, whole),
-            mlp_normed: rank.alloc(&format!("{name}.mlp_normed"), dtype, whole),
-            input_stats: rank.alloc(&format!("{name}.input_stats"), Dtype::F32, rows),
-            mlp_stats: rank.alloc(&format!("{name}.mlp_stats"), Dtype::F32, rows),
-            middle: rank.alloc(&format!("{name}.middle"), dtype, local),
-            output: rank.alloc(&format!("{name}.output"), dtype, local),
-            attention: AttentionSaved::allocate(rank, stage, &format!("{name}.attention")),
-            mlp: MlpSaved::allocate(rank, stage, &format!("{name}.mlp")),
+            input_normed: new("input_normed", dtype, normed, norms.map(|s| s.input_normed)),
+            mlp_normed: new("mlp_normed", dtype, normed, norms.map(|s| s.mlp_normed)),
+            input_stats: new(
+                "input_stats",
+                Dtype::F32,
+                stats,
+                norms.map(|s| s.input_stats),
+            ),
+            mlp_stats: new("mlp_stats", Dtype::F32, stats, norms.map(|s| s.mlp_stats)),
+            middle: new("middle", dtype, local, None),
+            output: new("output", dtype, local, None),
+            attention: {
+                let shared = shared.filter(|_| parts.core_attention);
+                let shared = shared.map(|s| &s.attention);
+                AttentionSaved::allocate(rank, stage, &format!("{name}.attention"), shared)
+            },
+            mlp: match shared.filter(|_| parts.mlp) {
+                Some(shared) => shared.mlp,
+                None => MlpSaved::allocate(rank, stage, &format!("{name}.mlp")),
+            },
         }
+    }
+
+    /// The same memory, but an output of its own: what is kept of a layer that is computed again.
+    pub fn with_output(self, rank: &mut Rank, name: &str) -> LayerSaved {
+        let Tensor { dtype, len, .. } = self.output;
+        LayerSaved {
+            output: rank.alloc(&format!("{name}.output"), dtype, len),
+            ..self
+        }
+    }
+
+    /// Everything that the forward writes, by name.
+    fn tensors(&self) -> Vec<(&'static str, Tensor)> {
+        let mut tensors = vec![
+            ("input_layernorm", self.input_normed),
+            ("input_layernorm.stats", self.input_stats),
+            ("residual", self.middle),
+            ("pre_mlp_layernorm", self.mlp_normed),
+            ("pre_mlp_layernorm.stats", self.mlp_stats),
+            ("output", self.output),
+        ];
+        tensors.extend(self.attention.tensors());
+        tensors.extend(self.mlp.tensors());
+        tensors
     }
 }
 
@@ -88,10 +138,12 @@ impl TransformerLayer {
         self.input_norm
             .forward(rank, stage, input, saved.input_stats, local);
         self.gather(rank, stage, local, saved.input_normed);
+        self.remember_norm(rank, stage, self.input_norm_run(saved));
         let partial = stage.partial_for(added);
-        let (x, site) = (saved.input_normed, Site::Attention(self.place));
+        let (x, site) = (saved.input_normed, self.attention_site());
         self.attention
             .forward(rank, stage, &saved.attention, x, partial, site, rng);
+        self.remember_attention(rank, stage, saved);
         let (linear, site) = self.attention_end();
         self.leave(rank, stage, linear, partial, added, site, rng);
 
@@ -100,8 +152,10 @@ impl TransformerLayer {
         self.mlp_norm
             .add_forward(rank, stage, input, added, middle, stats, local);
         self.gather(rank, stage, local, saved.mlp_normed);
+        self.remember_norm(rank, stage, self.mlp_norm_run(saved));
         self.mlp
             .forward(rank, stage, &saved.mlp, saved.mlp_normed, partial);
+        self.remember_mlp(rank, stage, saved, partial);
         let (linear, site) = self.mlp_end();
         self.leave(rank, stage, linear, partial, added, site, rng);
         rank.module(&self.module, |rank| {
@@ -138,6 +192,7 @@ impl TransformerLayer {
         let partial = stage.partial_for(reduced);
         let grad_middle = stage.scratch.grad_middle;
 
+        self.rerun_mlp(rank, stage, saved);
         let end = self.mlp_end();
         let grad_y = self.enter_backward(rank, stage, end, grad_output, rng, microbatch);
         let x = saved.mlp_normed;
@@ -149,6 +204,7 @@ impl TransformerLayer {
         self.mlp_norm
             .backward(rank, stage, kept, reduced, around, grad_middle, microbatch);
 
+        self.rerun_attention(rank, stage, saved, input, rng);
         let end = self.attention_end();
         let grad_y = self.enter_backward(rank, stage, end, grad_middle, rng, microbatch);
         let x = saved.input_normed;
@@ -159,7 +215,7 @@ impl TransformerLayer {
             x,
             grad_y,
             partial,
-            Site::Attention(self.place),
+            self.attention_site(),
             rng,
             microbatch,
         );
@@ -168,6 +224,20 @@ impl TransformerLayer {
         let around = Some(grad_middle);
         self.input_norm
             .backward(rank, stage, kept, reduced, around, grad_input, microbatch);
+    }
+
+    /// After a forward whose activations will be computed again: what they were.
+    pub fn remember(&self, rank: &mut Rank, saved: &LayerSaved) {
+        rank.remember(&self.module, &saved.tensors());
+    }
+
+    /// After the second forward: the activations must be what they were.
+    pub fn expect(&self, rank: &mut Rank, saved: &LayerSaved) {
+        rank.expect(&self.module, &saved.tensors());
+    }
+
+    fn attention_site(&self) -> Site {
+        Site::Attention(self.place)
     }
 
     /// The row-parallel linear that ends the attention, and the dropout that follows it.

@@ -325,20 +325,11 @@ fn xr_result(findings: &Findings) -> OracleResult {
     } else {
         OracleVerdict::Equal
     };
-    let detail = drift.map(|drift| {
-        let step = drift
-            .step
-            .map_or("at start".to_string(), |step| format!("after step {step}"));
-        let (a, b) = drift.ranks;
-        format!(
-            "{step}, `{}` differs between ranks {a} and {b} of {}",
-            drift.name, drift.group
-        )
-    });
+    let detail = drift.map(ToString::to_string);
     oracle_result(
         OracleKind::XR,
         verdict,
-        findings.reference.replicas_compared,
+        findings.reference.replicas_compared + findings.reference.recomputed,
         detail,
     )
 }

@@ -87,6 +87,7 @@ impl FullSizeAddends for FullSizeCounts {
                 tensor * u64::from(full.pipeline_model_parallel_size)
             }
             (Some(CommunicatorKind::World), _) => full.world_size(),
+            // Two stages share the matrix, however many there are.
             (Some(CommunicatorKind::Embedding), _) => 2,
             // The scenario does not say how many instances the real job has: as many as here.
             (Some(CommunicatorKind::IntraInstance), _) => grown(
@@ -100,9 +101,6 @@ impl FullSizeAddends for FullSizeCounts {
             }
             (None, Family::EmbeddingGrad | Family::NormWeightGrad | Family::BiasGrad) => {
                 grown(Self::tokens(full), Self::tokens(own))
-            }
-            (None, Family::AttentionGrad) => {
-                grown(u64::from(full.seq_length), u64::from(own.seq_length))
             }
             (None, Family::LossLocal) => {
                 let of_step = |size| Self::tokens(size) * u64::from(size.microbatch_count);

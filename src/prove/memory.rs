@@ -171,6 +171,12 @@ mod tests {
                 "recipe.padded_vocab_size=4096",
                 "recipe.sequence_parallel=false",
             ],
+            &[
+                "recipe.seq_length=128",
+                "recipe.attention_dropout=0.1",
+                "recipe.swiglu=false",
+                "recipe.disable_bias_linear=false",
+            ],
         ] {
             let scenario = scenario(set);
             let estimate = Memory::of(&scenario).expect("sound options").arenas;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::fault::{Component, MutantKind};
+use crate::model::RESTORE_RNG;
 use crate::numerics::Dtype;
 use crate::prove::oracle::r2r::first_difference;
 use crate::prove::oracle::res::{self, Restart};
@@ -148,6 +149,7 @@ fn plant(
     match kind {
         MutantKind::LostComponent(component) => lost_component(session, nursery, component),
         MutantKind::StateFlip => state_flip(session, nursery),
+        MutantKind::UnrestoredRng => unrestored_rng(session),
         MutantKind::DroppedWait
         | MutantKind::SkippedLaunch
         | MutantKind::OffByOne
@@ -286,6 +288,31 @@ fn state_flip(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, Chec
             site: name,
             reason: "no copy was found to differ".to_string(),
         },
+    })
+}
+
+/// A rank recomputes activations with the RNG words of another time: the comparison with the
+/// forward must name a tensor on that rank, and the microbatch.
+fn unrestored_rng(session: &mut Session) -> Result<Fate, CheckError> {
+    let rank = session.ranks() - 1;
+    let fault = PlantedFault::SkipCopy {
+        rank,
+        step: 1,
+        op: RESTORE_RNG.to_string(),
+        nth: 0,
+    };
+    let options = RunOptions {
+        faults: vec![fault],
+        ..RunOptions::default()
+    };
+    let mutant = session.plain_run(&options, 1..2)?;
+    if mutant.faults_planted == 0 {
+        return Ok(Fate::NotPlanted);
+    }
+    Ok(match mutant.drifts.first() {
+        Some(drift) if drift.ranks == (rank, rank) && drift.microbatch.is_some() => Fate::Caught,
+        Some(drift) => at_rank(rank, format!("what was reported is: {drift}")),
+        None => at_rank(rank, "no recomputed tensor was found to differ".to_string()),
     })
 }
 

@@ -60,7 +60,7 @@ impl Twins {
             ranks: group.ranks.len() as u64,
         };
         Some(Twins {
-            here: Model::here(options, full.num_distributed_optimizer_instances),
+            here: Model::here(options),
             full: Model::full(&full),
             groups: layout.communicators().iter().map(group).collect(),
         })
@@ -142,50 +142,49 @@ fn stood_for(place: usize, here: usize, full: usize) -> BTreeSet<usize> {
 }
 
 impl Model {
-    fn here(options: &TrainOptions, instances: u32) -> Model {
-        let dp = options.layout.data_parallel_size;
-        Model::of(options, instances, |parameters, _| {
-            let flat = FlatLayout::new(parameters, options.ddp_bucket_size, dp);
-            flat.buckets
-                .iter()
-                .map(|bucket| u64::from(bucket.len()))
-                .collect()
+    fn here(options: &TrainOptions) -> Model {
+        Model::of(options, |stage| {
+            let flat = FlatLayout::of(options, stage);
+            let buckets = flat.buckets.iter();
+            buckets.map(|bucket| u64::from(bucket.len())).collect()
         })
     }
 
     fn full(recipe: &Recipe) -> Model {
         let options = TrainOptions::from(recipe);
-        let instances = recipe.num_distributed_optimizer_instances;
-        Model::of(&options, instances, |parameters, stage| {
-            full_buckets(recipe, parameters, stage)
-        })
+        Model::of(&options, |stage| full_buckets(recipe, &options, stage))
     }
 
-    fn of(
-        options: &TrainOptions,
-        instances: u32,
-        buckets: impl Fn(&[Parameter], u32) -> Vec<u64>,
-    ) -> Model {
-        let instances = u64::from(instances);
-        let shape = &options.model;
+    fn of(options: &TrainOptions, buckets: impl Fn(u32) -> Vec<u64>) -> Model {
+        let (shape, layout) = (&options.model, &options.layout);
         let stage = |stage: u32| {
-            let parameters = stage_parameters(shape, stage);
-            let is_vector = |parameter: &&Parameter| {
+            let is_vector = |parameter: &Parameter| {
                 parameter.partition == Partition::Replicated && parameter.rows == 1
             };
+            let parameters = chunks(options, stage).flatten();
+            let vectors = parameters.filter(is_vector);
             Stage {
-                buckets: buckets(&parameters, stage),
-                vectors: parameters.iter().filter(is_vector).map(elements).sum(),
+                buckets: buckets(stage),
+                vectors: vectors.map(|vector| elements(&vector)).sum(),
             }
         };
         Model {
             tokens: u64::from(shape.seq_length) * u64::from(shape.micro_batch_size),
             hidden: u64::from(shape.hidden_size),
             embedding: u64::from(shape.local_vocab()) * u64::from(shape.hidden_size),
-            shards: u64::from(options.layout.data_parallel_size) / instances.max(1),
-            stages: (0..shape.pipeline_model_parallel_size).map(stage).collect(),
+            shards: u64::from(layout.instance_size()),
+            stages: (0..layout.pipeline_model_parallel_size)
+                .map(stage)
+                .collect(),
         }
     }
+}
+
+/// The parameters of each model chunk of a pipeline stage.
+fn chunks(options: &TrainOptions, stage: u32) -> impl Iterator<Item = Vec<Parameter>> {
+    let layout = &options.layout;
+    (0..layout.num_virtual_stages_per_pipeline_rank)
+        .map(move |chunk| stage_parameters(&options.model, layout.virtual_stage(stage, chunk)))
 }
 
 /// In 64 bits: a full-size matrix may have more than 2^32 elements.
@@ -193,39 +192,46 @@ fn elements(parameter: &Parameter) -> u64 {
     u64::from(parameter.rows) * u64::from(parameter.columns)
 }
 
-/// Buckets of the real job, by Megatron's own rules.
-fn full_buckets(recipe: &Recipe, parameters: &[Parameter], stage: u32) -> Vec<u64> {
+/// Buckets of the real job, by Megatron's own rules: of each chunk in turn.
+fn full_buckets(recipe: &Recipe, options: &TrainOptions, stage: u32) -> Vec<u64> {
     let storage = if recipe.bf16 {
         Storage::Bf16
     } else {
         Storage::Fp32
     };
-    let params: Vec<Param> = parameters
-        .iter()
-        .map(|parameter| Param::dense(elements(parameter), storage))
-        .collect();
-    let options = BucketOptions {
-        bucket_size: recipe.ddp_bucket_size.map(u64::from),
-        // A size that is given closes buckets here whether or not they overlap.
-        overlap_grad_reduce: recipe.overlap_grad_reduce || recipe.ddp_bucket_size.is_some(),
-        use_distributed_optimizer: recipe.use_distributed_optimizer,
-        grad_reduce_in_fp32: recipe.accumulate_allreduce_grads_in_fp32,
-        pipeline_rank: stage,
-        ..BucketOptions::default()
-    };
     let sizes = DataParallelSizes {
         num_distributed_optimizer_instances: recipe.num_distributed_optimizer_instances,
         ..DataParallelSizes::plain(recipe.data_parallel_size())
     };
-    match buffers(&params, &sizes, &options) {
-        Ok(buffers) => buffers
+    let of_chunk = |(chunk, parameters): (usize, Vec<Parameter>)| {
+        let params: Vec<Param> = parameters
             .iter()
-            .flat_map(|buffer| &buffer.buckets)
-            .map(|bucket| bucket.elements)
-            .collect(),
-        // What Megatron would not lay out is one buffer.
-        Err(_) => vec![params.iter().map(|param| param.elements).sum()],
-    }
+            .map(|parameter| Param {
+                shared_embedding: parameter.is_shared_embedding(),
+                ..Param::dense(elements(parameter), storage)
+            })
+            .collect();
+        let bucket_options = BucketOptions {
+            bucket_size: recipe.ddp_bucket_size.map(u64::from),
+            overlap_grad_reduce: recipe.overlap_grad_reduce,
+            use_distributed_optimizer: recipe.use_distributed_optimizer,
+            grad_reduce_in_fp32: recipe.accumulate_allreduce_grads_in_fp32,
+            disable_bucketing: chunk > 0,
+            pipeline_rank: stage,
+            ..BucketOptions::default()
+        };
+        match buffers(&params, &sizes, &bucket_options) {
+            Ok(buffers) => buffers
+                .iter()
+                .flat_map(|buffer| &buffer.buckets)
+                .map(|bucket| bucket.elements)
+                .collect(),
+            // What Megatron would not lay out is one buffer.
+            Err(_) => vec![params.iter().map(|param| param.elements).sum()],
+        }
+    };
+    let all = chunks(options, stage).enumerate().flat_map(of_chunk);
+    all.collect::<Vec<u64>>()
 }
 
 #[cfg(test)]

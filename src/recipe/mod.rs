@@ -14,6 +14,7 @@ mod read;
 mod reshard;
 mod rules;
 mod scale;
+mod schedule_rules;
 mod shape;
 
 pub use argument::{

@@ -3,7 +3,7 @@
 use super::rules::{self, Draft};
 use super::{
     Determinism, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe,
-    RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, limits::*,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, limits::*, schedule_rules,
 };
 use crate::diagnostic::Findings;
 use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
@@ -17,7 +17,6 @@ pub fn is_recipe(document: &Table) -> bool {
 pub(super) fn recipe(table: &Table, path: &str, findings: &mut Findings) -> Option<Recipe> {
     let recipe = full_size_recipe(table, path, findings)?;
     let errors_before = findings.error_count();
-    rules::pending(&recipe, &table.place, findings);
     rules::size(&recipe, &table.place, findings);
     (findings.error_count() == errors_before).then_some(recipe)
 }
@@ -35,6 +34,9 @@ pub(super) fn full_size_recipe(
     neutral_arguments(&mut reader);
     reader.finish();
     rules::layout(&draft, &table.place, findings);
+    if findings.error_count() == errors_before {
+        schedule_rules::schedules(&recipe, table, findings);
+    }
     (findings.error_count() == errors_before).then_some(recipe)
 }
 

@@ -3,9 +3,7 @@
 //! Sources: Megatron-LM's `validate_args` (`megatron/training/arguments.py`) and
 //! `TransformerConfig.__post_init__`; the multiples of four are those of our vec4 kernels.
 
-use super::{
-    Determinism, KV_CHANNELS_MAX, LrDecayStyle, MICROBATCH_COUNT_MAX, Recipe, STATE_BYTES_MAX,
-};
+use super::{Determinism, KV_CHANNELS_MAX, MICROBATCH_COUNT_MAX, Recipe, STATE_BYTES_MAX};
 use crate::diagnostic::document::Read;
 use crate::diagnostic::{Diagnostic, Findings, Place};
 
@@ -125,36 +123,6 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
     }
     tokens(draft, &mut rules);
     exclusions(draft, &mut rules);
-}
-
-/// What the training program cannot do yet.
-pub(super) fn pending(recipe: &Recipe, table: &Place, findings: &mut Findings) {
-    let wants = [
-        (
-            "num_virtual_stages_per_pipeline_rank",
-            recipe.num_virtual_stages_per_pipeline_rank > 1,
-        ),
-        (
-            "lr_decay_style",
-            recipe.lr_decay_style != LrDecayStyle::Constant,
-        ),
-        ("lr_warmup_iters", recipe.lr_warmup_iters > 0),
-        (
-            "num_distributed_optimizer_instances",
-            recipe.num_distributed_optimizer_instances > 1,
-        ),
-        ("overlap_grad_reduce", recipe.overlap_grad_reduce),
-        ("overlap_param_gather", recipe.overlap_param_gather),
-        (
-            "recompute_granularity",
-            recipe.recompute_granularity.is_some(),
-        ),
-        ("async_save", recipe.async_save),
-    ];
-    for (key, _) in wants.iter().filter(|(_, wanted)| *wanted) {
-        let message = format!("`{key}` is not simulated at this value");
-        findings.push(Diagnostic::error("not-simulated", message).at(table, ""));
-    }
 }
 
 /// The memory that the recipe is known to need.

@@ -41,6 +41,9 @@ impl Report {
             found.extend(at.weaker_proof(self));
         }
         found.extend(self.unmet(&at));
+        if found.is_empty() && self.exit != Exit::Proved {
+            found.push(at.grade(outcome));
+        }
         if self.exit == Exit::Proved {
             found
                 .iter_mut()
@@ -78,7 +81,7 @@ struct At<'a>(Option<&'a KeyPlaces>);
 impl At<'_> {
     fn keys(&self, finding: Diagnostic, keys: &[&str], label: &str) -> Diagnostic {
         match self.0 {
-            Some(places) => finding.at(places.find(keys), label),
+            Some(places) => finding.at(&places.find(keys), label),
             None => finding,
         }
     }
@@ -218,6 +221,26 @@ impl At<'_> {
         self.keys(found, &keys, "decides how many addends there are")
     }
 
+    /// A grade that nothing above explains, such as that of a restart oracle without restarts.
+    fn grade(&self, outcome: &Outcome) -> Diagnostic {
+        let grade = outcome.grade();
+        let message = format!("{}: {}", outcome.scenario.name, grade.words());
+        let mut finding = Diagnostic::error(grade.slug(), message);
+        let idle = outcome.oracles.iter();
+        let idle = idle.filter(|result| result.verdict == OracleVerdict::NotChecked);
+        for result in idle {
+            if let Some(detail) = &result.detail {
+                let name = result.oracle.name();
+                finding = finding.with_note(format!("{name} was not checked: {detail}"));
+            }
+        }
+        self.keys(
+            finding,
+            &["oracles", "checkpoint.restarts", "checkpoint"],
+            "",
+        )
+    }
+
     /// A proof for this run's inputs only, or a sample, where more was asked for.
     fn weaker_proof(&self, report: &Report) -> Option<Diagnostic> {
         let outcome = &report.outcome;
@@ -331,6 +354,17 @@ mod tests {
                     .all(|(_, severity)| *severity == Severity::Error)
             );
         }
+        // A restart oracle without restarts: vacuous, and nothing else to say of it.
+        let mut outcome = sample::proved();
+        outcome.within = Some(Grade::Vacuous);
+        outcome.oracles[1].verdict = OracleVerdict::NotChecked;
+        outcome.oracles[1].detail = Some("the scenario names no restart".into());
+        let idle = report(outcome, None).diagnostics();
+        assert_eq!((idle.len(), idle[0].code), (1, "vacuous"));
+        assert_eq!(
+            idle[0].notes,
+            ["RES was not checked: the scenario names no restart"]
+        );
         let mut outcome = sample::proved();
         outcome.oracles.clear();
         assert_eq!(

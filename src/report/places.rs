@@ -60,15 +60,47 @@ impl KeyPlaces {
     }
 
     /// Where the first of `keys` that is written stands, or the file.
-    pub fn find(&self, keys: &[&str]) -> &Place {
-        let written = keys.iter().find_map(|key| self.keys.get(*key));
-        written.unwrap_or(&self.whole)
+    pub fn find(&self, keys: &[&str]) -> Place {
+        let found = match self.keys.is_empty() {
+            true => keys.iter().find_map(|key| self.argument(key)),
+            false => keys.iter().find_map(|key| self.keys.get(*key).cloned()),
+        };
+        found.unwrap_or_else(|| self.whole.clone())
+    }
+
+    /// A key in a file that is no TOML: a launch script, a log or YAML has it as an argument of
+    /// Megatron-LM, `--tensor-model-parallel-size`.
+    fn argument(&self, key: &str) -> Option<Place> {
+        let source = &self.whole.source;
+        let argument = format!("--{}", key.replace('_', "-"));
+        let is_name = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+        let mut starts = source.text.match_indices(&argument).map(|(at, _)| at);
+        let start = starts.find(|at| {
+            let rest = &source.text[at + argument.len()..];
+            !rest.starts_with(is_name)
+        })?;
+        Some(Place::new(source, start..start + argument.len()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_are_found_in_files_that_are_no_toml() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model_config.yaml");
+        let text = "MODEL_ARGS:\n  --num-layers-per-stage: 2\n  --num-layers: 12\n";
+        std::fs::write(&path, text).unwrap();
+        let places = KeyPlaces::of(&path);
+        let line = |key: &str| {
+            let place = places.find(&[key]);
+            place.source.line_column(place.span.start)
+        };
+        assert_eq!(line("num_layers"), (3, 3));
+        assert_eq!(line("world_size"), (1, 1));
+    }
 
     #[test]
     fn keys_are_found_where_they_count() {

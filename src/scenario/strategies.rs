@@ -28,7 +28,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::{AllocationFile, Free, Scenario};
-use crate::recipe::{Determinism, LocalOrder, Recipe};
+use crate::recipe::{Determinism, LocalOrder, Normalization, PositionEmbedding, Recipe};
 
 /// How large recipes may be drawn. The largest number of ranks bounds the product of the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +257,20 @@ struct Model {
     head_width: u32,
     ffn_width: u32,
     sequence: u32,
+    /// Heads share keys and values by pairs, where there are pairs.
+    shares_groups: bool,
+    parts: Parts,
+}
+
+/// What a layer is made of; `false` is the small recipe's choice.
+#[derive(Clone, Debug)]
+struct Parts {
+    layer_norm: bool,
+    gelu: bool,
+    biases: bool,
+    learned_positions: bool,
+    tied_embedding: bool,
+    attention_dropout: bool,
     hidden_dropout: bool,
 }
 
@@ -267,17 +281,56 @@ fn models(limits: Limits) -> impl Strategy<Value = Model> {
         1..=2u32,
         1..=4u32,
     );
-    (sizes, 1..=4u32, any::<bool>()).prop_map(|(sizes, sequence, hidden_dropout)| {
+    (sizes, 1..=4u32, any::<[bool; 8]>()).prop_map(|(sizes, sequence, flags)| {
         let (layers_a_stage, heads_a_rank, head_width, ffn_width) = sizes;
+        let [
+            shares_groups,
+            layer_norm,
+            gelu,
+            biases,
+            learned_positions,
+            ..,
+        ] = flags;
+        let [.., tied_embedding, attention_dropout, hidden_dropout] = flags;
         Model {
             layers_a_stage,
             heads_a_rank,
             head_width,
             ffn_width,
             sequence,
-            hidden_dropout,
+            shares_groups: shares_groups && heads_a_rank == 2,
+            parts: Parts {
+                layer_norm,
+                gelu,
+                biases,
+                learned_positions,
+                tied_embedding,
+                attention_dropout,
+                hidden_dropout,
+            },
         }
     })
+}
+
+impl Parts {
+    fn applied(&self, recipe: Recipe) -> Recipe {
+        let dropout = |drops: bool| if drops { 0.1 } else { 0.0 };
+        let mut recipe = Recipe {
+            swiglu: !self.gelu,
+            disable_bias_linear: !self.biases,
+            untie_embeddings_and_output_weights: !self.tied_embedding,
+            attention_dropout: dropout(self.attention_dropout),
+            hidden_dropout: dropout(self.hidden_dropout),
+            ..recipe
+        };
+        if self.layer_norm {
+            recipe.normalization = Normalization::LayerNorm;
+        }
+        if self.learned_positions {
+            recipe.position_embedding_type = PositionEmbedding::LearnedAbsolute;
+        }
+        recipe
+    }
 }
 
 impl Model {
@@ -287,16 +340,16 @@ impl Model {
         let width = 4 * self.head_width;
         // A multiple of four tokens, and of the ranks that sequence parallelism splits it over.
         let seq_length = self.sequence * tensor.max(4);
+        let recipe = self.parts.applied(recipe);
         Recipe {
             num_layers: self.layers_a_stage * recipe.pipeline_model_parallel_size,
             hidden_size: heads * width,
             ffn_hidden_size: 4 * self.ffn_width * tensor,
             num_attention_heads: heads,
-            num_query_groups: heads,
+            num_query_groups: if self.shares_groups { tensor } else { heads },
             kv_channels: width,
             seq_length,
             max_position_embeddings: seq_length,
-            hidden_dropout: if self.hidden_dropout { 0.1 } else { 0.0 },
             ..recipe
         }
     }
@@ -392,6 +445,7 @@ impl Precision {
             use_distributed_optimizer: sharded,
             ddp_reduce_scatter_with_fp32_accumulation: self.with_fp32_accumulation && sharded,
             ddp_bucket_size: self.bucket_size,
+            overlap_grad_reduce: self.bucket_size.is_some(),
             ..recipe
         }
     }
@@ -441,6 +495,7 @@ mod tests {
             assert_eq!((num_layers, seq_length, least.global_batch_size), (1, 4, 2));
             assert_eq!(least.determinism, Determinism::ORDERED);
             assert!(!least.bf16 && !least.use_distributed_optimizer);
+            assert!(least.swiglu && least.disable_bias_linear && least.hidden_dropout == 0.0);
         }
     }
 

@@ -1,14 +1,15 @@
 //! From microbatch gradients to what the optimizer reads: accumulation, the sum of norms and
-//! row-parallel biases over tensor-parallel ranks, the average over data-parallel ones, the sum of a
-//! shared embedding over the two stages that hold it.
+//! row-parallel biases over tensor-parallel ranks, the average over data-parallel ones (all of them,
+//! or first those of an optimizer instance and then the instances), the sum of a shared embedding
+//! over the two stages that hold it.
 
-use crate::model::{ParameterId, Stage};
+use crate::model::ParameterStore;
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::train::bucket::FlatLayout;
 use crate::train::options::TrainOptions;
 use crate::train::process_groups::GroupIds;
-use crate::world::{Family, Handle, LocalOrder, Phase, Rank, SlotFold, Tensor};
+use crate::world::{Family, GroupId, Handle, LocalOrder, Phase, Rank, SlotFold, Tensor};
 
 /// The gradient buffers of one rank.
 #[derive(Clone, Debug)]
@@ -21,12 +22,22 @@ pub struct Gradients {
     received: Option<Tensor>,
     /// Norms and row-parallel biases one after another, as Megatron coalesces them.
     coalesced: Option<Tensor>,
-    sequence_parallel: Vec<ParameterId>,
+    sequence_parallel: Vec<Tensor>,
+}
+
+/// What a reduction works on.
+#[derive(Clone, Copy, Debug)]
+pub struct Reduction<'a> {
+    pub options: &'a TrainOptions,
+    pub layout: &'a FlatLayout,
+    /// All chunks' parameters; the slots of each chunk lie one chunk after another.
+    pub store: &'a ParameterStore,
+    pub groups: GroupIds,
 }
 
 /// Whether optimizer state is cut into shards.
 pub fn shards(options: &TrainOptions) -> bool {
-    options.use_distributed_optimizer && options.layout.data_parallel_size > 1
+    options.use_distributed_optimizer && options.layout.instance_size() > 1
 }
 
 fn reduce_dtype(options: &TrainOptions) -> Dtype {
@@ -41,26 +52,25 @@ impl Gradients {
     pub fn allocate(
         rank: &mut Rank,
         options: &TrainOptions,
-        stage: &Stage,
+        store: &ParameterStore,
         layout: &FlatLayout,
     ) -> Gradients {
         let dtype = reduce_dtype(options);
         let flat = if options.microbatches() == 1 {
-            stage.store.slots
+            store.slots
         } else {
             rank.alloc("main_grad", Dtype::F32, layout.len())
         };
         let whole = Tensor { dtype, ..flat };
-        let shard = layout.len() / options.layout.data_parallel_size;
         let reduced = if shards(options) {
-            rank.alloc("grad_shard", dtype, shard)
+            rank.alloc("grad_shard", dtype, layout.shard_len())
         } else {
             whole
         };
         let by_hand = shards(options) && options.ddp_reduce_scatter_with_fp32_accumulation;
-        let sequence_parallel = sequence_parallel(stage);
-        let words = sequence_parallel.len() as u32 * stage.shape.hidden_size;
-        let meets = stage.shape.splits_sequence();
+        let sequence_parallel = sequence_parallel(store, flat);
+        let words = sequence_parallel.iter().map(|gain| gain.len).sum();
+        let meets = options.model.splits_sequence();
         Gradients {
             flat,
             reduced,
@@ -71,59 +81,57 @@ impl Gradients {
     }
 
     /// Runs the whole reduction, on all slots of the step.
-    pub fn reduce(
-        &self,
-        rank: &mut Rank,
-        options: &TrainOptions,
-        stage: &Stage,
-        layout: &FlatLayout,
-        groups: GroupIds,
-    ) {
+    pub fn reduce(&self, rank: &mut Rank, reduction: &Reduction<'_>) {
         rank.set_phase(Phase::GradReduce);
         rank.set_microbatch(None);
-        self.accumulate(rank, options, stage);
-        self.meet_gains(rank, stage);
-        self.scale(rank, options);
-        self.meet_data(rank, options, layout, groups);
-        self.meet_embedding(rank, options, stage, layout, groups);
+        self.accumulate(rank, reduction);
+        self.meet_gains(rank, reduction.groups.tensor);
+        self.scale(rank, reduction.options);
+        self.meet_data(rank, reduction);
+        self.meet_embedding(rank, reduction);
     }
 
-    fn accumulate(&self, rank: &mut Rank, options: &TrainOptions, stage: &Stage) {
-        if options.microbatches() == 1 {
+    fn accumulate(&self, rank: &mut Rank, reduction: &Reduction<'_>) {
+        let microbatches = reduction.options.microbatches();
+        if microbatches == 1 {
             return;
         }
-        let fold = SlotFold {
-            family: Family::MicrobatchAccumulation,
-            addends: stage.store.slots,
-            slots: options.microbatches(),
-            out: self.flat,
-            init: Init::First,
-            order: options.model.orders.microbatch_accumulation,
-        };
-        rank.module("main_grad", |rank| rank.fold("accumulate", fold));
+        for (number, chunk) in reduction.layout.chunks.iter().enumerate() {
+            let (start, len) = (chunk.words.start, chunk.words.end - chunk.words.start);
+            let slots = reduction.store.slots;
+            let fold = SlotFold {
+                family: Family::MicrobatchAccumulation,
+                addends: slots.slice(microbatches * start, microbatches * len),
+                slots: microbatches,
+                out: self.flat.slice(start, len),
+                init: Init::First,
+                order: reduction.options.model.orders.microbatch_accumulation,
+            };
+            let module = match reduction.layout.chunks.len() {
+                1 => "main_grad".to_string(),
+                _ => format!("main_grad.chunk{number}"),
+            };
+            rank.module(&module, |rank| rank.fold("accumulate", fold));
+        }
     }
 
     /// Under sequence parallelism a norm, or the bias of a row-parallel linear, has seen only this
     /// rank's tokens (Megatron-LM, `_allreduce_non_tensor_model_parallel_grads`; done there after
     /// the data-parallel reduction).
-    fn meet_gains(&self, rank: &mut Rank, stage: &Stage) {
+    fn meet_gains(&self, rank: &mut Rank, group: GroupId) {
         let Some(coalesced) = self.coalesced else {
             return;
         };
-        let hidden = stage.shape.hidden_size;
-        let places = self.sequence_parallel.iter().enumerate();
-        let places = places.map(|(place, id)| {
-            let offset = stage.store.offsets[id.0 as usize];
-            (
-                coalesced.slice(place as u32 * hidden, hidden),
-                self.flat.slice(offset, hidden),
-            )
+        let places = self.sequence_parallel.iter().scan(0, |start, gain| {
+            let together = coalesced.slice(*start, gain.len);
+            *start += gain.len;
+            Some((together, *gain))
         });
         rank.module("main_grad.layernorm", |rank| {
             for (together, apart) in places.clone() {
                 rank.copy("coalesce", apart, together);
             }
-            let (family, group) = (Family::NormWeightTp, stage.tensor_group);
+            let family = Family::NormWeightTp;
             let handle = rank.all_reduce("all_reduce", family, group, coalesced, Combine::Sum);
             rank.wait(handle);
             for (together, apart) in places {
@@ -147,13 +155,13 @@ impl Gradients {
         });
     }
 
-    fn meet_data(
-        &self,
-        rank: &mut Rank,
-        options: &TrainOptions,
-        layout: &FlatLayout,
-        groups: GroupIds,
-    ) {
+    fn meet_data(&self, rank: &mut Rank, reduction: &Reduction<'_>) {
+        let Reduction {
+            options,
+            layout,
+            groups,
+            ..
+        } = *reduction;
         if options.layout.data_parallel_size == 1 {
             return;
         }
@@ -176,6 +184,29 @@ impl Gradients {
                 self.add_received(rank, options, bucket.range.start, bucket.len(), shard);
             });
         }
+        self.meet_instances(rank, reduction);
+    }
+
+    /// Each shard over the optimizer instances, bucket by bucket (Megatron-LM,
+    /// `_ParamAndGradBucketGroup.start_grad_sync`).
+    fn meet_instances(&self, rank: &mut Rank, reduction: &Reduction<'_>) {
+        let Some(group) = reduction.groups.inter_instance else {
+            return;
+        };
+        if !shards(reduction.options) {
+            return;
+        }
+        let mut handles = Vec::new();
+        for (number, bucket) in reduction.layout.buckets.iter().enumerate() {
+            let shard = self.shard_of(reduction.options, bucket.range.start, bucket.len());
+            let shard = shard.expect("the gradients are sharded");
+            rank.module(&format!("ddp.bucket{number}"), |rank| {
+                let family = Family::OptimizerInstances;
+                let op = "all_reduce_instances";
+                handles.push(rank.all_reduce(op, family, group, shard, Combine::Sum));
+            });
+        }
+        handles.into_iter().for_each(|handle| rank.wait(handle));
     }
 
     fn issue(
@@ -185,9 +216,9 @@ impl Gradients {
         words: Tensor,
         shard: Option<Tensor>,
     ) -> Handle {
-        let (family, group) = (Family::DpGradients, groups.data);
+        let (family, group) = (Family::DpGradients, groups.intra_instance);
         match (shard, self.received) {
-            (None, _) => rank.all_reduce("all_reduce", family, group, words, Combine::Sum),
+            (None, _) => rank.all_reduce("all_reduce", family, groups.data, words, Combine::Sum),
             (Some(shard), None) => {
                 rank.reduce_scatter("reduce_scatter", family, group, words, shard)
             }
@@ -214,7 +245,7 @@ impl Gradients {
         let fold = SlotFold {
             family: Family::DpGradients,
             addends: received.slice(start, len),
-            slots: options.layout.data_parallel_size,
+            slots: options.layout.instance_size(),
             out,
             init: Init::First,
             order: LocalOrder::Ordered,
@@ -227,15 +258,14 @@ impl Gradients {
     /// `_allreduce_word_embedding_grads`). With the distributed optimizer each rank there sums the
     /// whole gradient, of which its own shard alone is valid; the bucket of its own makes both
     /// stages' shards the same rows. Here the shard alone is summed.
-    fn meet_embedding(
-        &self,
-        rank: &mut Rank,
-        options: &TrainOptions,
-        stage: &Stage,
-        layout: &FlatLayout,
-        groups: GroupIds,
-    ) {
-        let mut places = stage.store.parameters.iter().zip(&stage.store.offsets);
+    fn meet_embedding(&self, rank: &mut Rank, reduction: &Reduction<'_>) {
+        let Reduction {
+            options,
+            layout,
+            store,
+            groups,
+        } = *reduction;
+        let mut places = store.parameters.iter().zip(&store.offsets);
         let shared = places.find(|(parameter, _)| parameter.is_shared_embedding());
         let (Some((parameter, offset)), Some(group)) = (shared, groups.embedding) else {
             return;
@@ -243,9 +273,11 @@ impl Gradients {
         let mut buckets = layout.buckets.iter();
         let bucket = buckets.find(|bucket| bucket.range.contains(offset));
         let bucket = bucket.expect("every parameter is in a bucket");
-        assert_eq!(bucket.range.start, *offset, "it is alone in its bucket");
         let words = match self.shard_of(options, bucket.range.start, bucket.len()) {
-            Some(shard) => shard,
+            Some(shard) => {
+                assert_eq!(bucket.range.start, *offset, "it is alone in its bucket");
+                shard
+            }
             None => self.reduced.slice(*offset, parameter.len()),
         };
         rank.module("main_grad.word_embeddings", |rank| {
@@ -256,15 +288,15 @@ impl Gradients {
     }
 
     fn shard_of(&self, options: &TrainOptions, start: u32, len: u32) -> Option<Tensor> {
-        let ranks = options.layout.data_parallel_size;
+        let ranks = options.layout.instance_size();
         shards(options).then(|| self.reduced.slice(start / ranks, len / ranks))
     }
 }
 
-/// Parameters whose gradients are sums over the tokens of one rank; each has the hidden size.
-fn sequence_parallel(stage: &Stage) -> Vec<ParameterId> {
-    let list = stage.store.parameters.iter().enumerate();
-    list.filter(|(_, parameter)| parameter.sequence_parallel)
-        .map(|(place, _)| ParameterId(place as u32))
+/// The gradients that are sums over the tokens of one rank.
+fn sequence_parallel(store: &ParameterStore, flat: Tensor) -> Vec<Tensor> {
+    let list = store.parameters.iter().zip(&store.offsets);
+    list.filter(|(parameter, _)| parameter.sequence_parallel)
+        .map(|(parameter, offset)| flat.slice(*offset, parameter.len()))
         .collect()
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::model::{Parameter, Partition, stage_parameters};
+use crate::model::{Parameter, Partition};
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
 use crate::train::layout::Coordinates;
@@ -16,7 +16,7 @@ pub(super) fn owned(
     place: Coordinates,
 ) -> Vec<Range<u32>> {
     match shards(options) {
-        true => layout.shard(place.data),
+        true => layout.shard(place.data % options.layout.instance_size()),
         false => std::iter::once(0..layout.len()).collect(),
     }
 }
@@ -72,14 +72,12 @@ pub(super) struct Holding {
 impl Holding {
     pub fn of(options: &TrainOptions, rank: u32) -> Holding {
         let place = options.layout.coordinates(rank);
-        let parameters = stage_parameters(&options.model, place.stage);
-        let data_ranks = options.layout.data_parallel_size;
-        let layout = FlatLayout::new(&parameters, options.ddp_bucket_size, data_ranks);
+        let layout = FlatLayout::of(options, place.stage);
         Holding {
             place,
             owned: owned(options, &layout, place),
             offsets: layout.offsets,
-            parameters,
+            parameters: layout.parameters,
             tensor_ranks: options.layout.tensor_model_parallel_size,
         }
     }

@@ -1,12 +1,14 @@
-//! Global gradient norm, clipping and AdamW, on all parameters or on this rank's shard of them.
+//! Global gradient norm, clipping, learning rate and AdamW, on all parameters or on this rank's
+//! shard of them.
 
 use std::ops::Range;
 
 use crate::model::{ParameterStore, Partition, Role};
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
+use crate::recipe::LrDecayStyle;
 use crate::train::bucket::FlatLayout;
-use crate::train::gradient::shards;
+use crate::train::gradient::{Reduction, shards};
 use crate::train::options::TrainOptions;
 use crate::train::process_groups::GroupIds;
 use crate::world::{Family, GroupId, LocalOrder, Phase, Rank, SlotFold, Tensor};
@@ -20,10 +22,15 @@ pub struct Optimizer {
     /// `[1]` u32: steps taken. `[2]` fp32: beta1 and beta2 to that power.
     pub step: Tensor,
     pub powers: Tensor,
+    /// `[1]` u32: samples that the scheduler has seen, Megatron-LM's `num_steps`.
+    pub num_steps: Tensor,
+    /// `[1]` fp32: this step's learning rate.
+    pub learning_rate: Tensor,
     /// Bit 0: decays. Bit 1: counted by this rank in the global norm.
     flags: Tensor,
     /// The shard of the model's parameters, or all of them.
     model: Tensor,
+    /// As many as `lanes` divide: words behind the shard stay +0.
     squares: Tensor,
     /// `[64]`, `[1]`, `[2]` fp32: partial sums of squares; the sum; norm and clip coefficient.
     lanes: Tensor,
@@ -41,23 +48,23 @@ fn clips(options: &TrainOptions) -> bool {
 }
 
 impl Optimizer {
-    pub fn allocate(rank: &mut Rank, options: &TrainOptions, store: &ParameterStore) -> Optimizer {
+    pub fn allocate(
+        rank: &mut Rank,
+        options: &TrainOptions,
+        store: &ParameterStore,
+        layout: &FlatLayout,
+    ) -> Optimizer {
         let sharded = shards(options);
-        let ranks = if sharded {
-            options.layout.data_parallel_size
+        let len = if sharded {
+            layout.shard_len()
         } else {
-            1
+            layout.len()
         };
-        let len = store.values.len / ranks;
-        assert_eq!(
-            len % LANES,
-            0,
-            "buckets are padded to shards of whole lanes"
-        );
         let mut new = |name: &str, len| rank.alloc(name, Dtype::F32, len);
         let (main_params, exp_avg) = (new("main_params", len), new("exp_avg", len));
         let (exp_avg_sq, powers) = (new("exp_avg_sq", len), new("beta_powers", 2));
-        let (squares, lanes) = (new("grad_squares", len), new("norm_lanes", LANES));
+        let squares = new("grad_squares", len.next_multiple_of(LANES));
+        let (lanes, learning_rate) = (new("norm_lanes", LANES), new("learning_rate", 1));
         let (sum, clip) = (new("norm_sum", 1), new("clip", 2));
         let model = if sharded {
             rank.alloc("model_shard", options.model.params_dtype, len)
@@ -70,6 +77,8 @@ impl Optimizer {
             exp_avg_sq,
             step: rank.alloc("optimizer_step", Dtype::U32, 1),
             powers,
+            num_steps: rank.alloc("scheduler_num_steps", Dtype::U32, 1),
+            learning_rate,
             flags: rank.alloc("parameter_flags", Dtype::U32, len),
             model,
             squares,
@@ -110,6 +119,18 @@ impl Optimizer {
         rank.upload("flags", self.flags, &words);
     }
 
+    /// Words that no step writes and every norm sums.
+    pub fn clear_padding(&self, rank: &mut Rank) {
+        let len = self.squares.len;
+        rank.launch(
+            "clear_squares",
+            "fill",
+            [len, 1, 1],
+            &[self.squares],
+            &[len, 0],
+        );
+    }
+
     /// Without clipping nobody computes the norm, and the coefficient is 1 for good.
     pub fn upload_coefficient(&self, rank: &mut Rank, options: &TrainOptions) {
         if !clips(options) {
@@ -118,15 +139,13 @@ impl Optimizer {
     }
 
     /// One step on the reduced gradients; the model's parameters are whole again afterwards.
-    pub fn step(
-        &self,
-        rank: &mut Rank,
-        options: &TrainOptions,
-        store: &ParameterStore,
-        layout: &FlatLayout,
-        groups: GroupIds,
-        grads: Tensor,
-    ) {
+    pub fn step(&self, rank: &mut Rank, reduction: &Reduction<'_>, grads: Tensor) {
+        let Reduction {
+            options,
+            layout,
+            store,
+            groups,
+        } = *reduction;
         rank.set_phase(Phase::Optimizer);
         rank.module("optimizer", |rank| {
             if clips(options) {
@@ -135,11 +154,37 @@ impl Optimizer {
             let betas = [options.adam_beta1.to_bits(), options.adam_beta2.to_bits()];
             let cells = [self.step, self.powers];
             rank.launch("advance", "optimizer_advance", [1, 1, 1], &cells, &betas);
+            self.set_learning_rate(rank, options);
             self.adamw(rank, options, grads);
             if shards(options) {
-                self.gather(rank, store, layout, groups.data);
+                self.gather(rank, store, layout, groups.intra_instance);
             }
         });
+        rank.module("opt_param_scheduler", |rank| {
+            let samples = [options.global_batch_size];
+            rank.launch("step", "advance", [1, 1, 1], &[self.num_steps], &samples);
+        });
+    }
+
+    /// The learning rate that the scheduler set when the last step ended: from the samples before
+    /// this one (Megatron-LM, `train_step` steps the scheduler after the optimizer).
+    fn set_learning_rate(&self, rank: &mut Rank, options: &TrainOptions) {
+        let (warmup, decay) = options.lr_samples();
+        let style = match options.lr_decay_style {
+            LrDecayStyle::Constant => 0,
+            LrDecayStyle::Linear => 1,
+            LrDecayStyle::Cosine => 2,
+        };
+        let (most, least) = (options.lr.to_bits(), options.min_lr.to_bits());
+        let operands = [self.num_steps, self.learning_rate];
+        let params = [most, least, warmup, decay, style];
+        rank.launch(
+            "learning_rate",
+            "learning_rate",
+            [1, 1, 1],
+            &operands,
+            &params,
+        );
     }
 
     fn global_norm(
@@ -150,7 +195,7 @@ impl Optimizer {
         grads: Tensor,
     ) {
         let count = grads.len;
-        let operands = [grads, self.flags, self.squares];
+        let operands = [grads, self.flags, self.squares.slice(0, count)];
         rank.launch(
             "squares",
             "grad_squares",
@@ -168,9 +213,10 @@ impl Optimizer {
         };
         rank.fold("norm_lanes", fold(self.squares, self.lanes));
         rank.fold("norm_local", fold(self.lanes, self.sum));
-        // Shards differ over data-parallel ranks; whole gradients are the same there.
+        // Shards differ over the data-parallel ranks of an instance; whole gradients are the same
+        // there.
         let group = if shards(options) {
-            groups.world
+            groups.instance
         } else {
             groups.model
         };
@@ -195,21 +241,19 @@ impl Optimizer {
             grads,
             self.flags,
             self.clip,
-            self.step,
             self.powers,
             self.main_params,
             self.exp_avg,
             self.exp_avg_sq,
             self.model,
+            self.learning_rate,
         ];
         let params = [
             count,
-            options.lr.to_bits(),
             options.adam_beta1.to_bits(),
             options.adam_beta2.to_bits(),
             options.adam_eps.to_bits(),
             options.weight_decay.to_bits(),
-            options.lr_warmup_iters,
             options.model.params_dtype.code(),
         ];
         rank.launch("adamw", "adamw", [count, 1, 1], &operands, &params);
@@ -217,7 +261,7 @@ impl Optimizer {
 
     /// Every rank's shard into every rank's parameters, bucket by bucket.
     fn gather(&self, rank: &mut Rank, store: &ParameterStore, layout: &FlatLayout, group: GroupId) {
-        let ranks = store.values.len / self.model.len;
+        let ranks = layout.len() / layout.shard_len();
         let mut handles = Vec::with_capacity(layout.buckets.len());
         for bucket in &layout.buckets {
             let (start, len) = (bucket.range.start, bucket.len());

@@ -1,15 +1,20 @@
 //! What is trained and how: plain data under Megatron-LM's argument names.
 
-use crate::model::{ModelShape, Orders, ShapeError};
+use crate::job::{ScheduleError, Slot, interleaved, one_f_one_b};
+use crate::model::{ModelShape, Orders, Recompute, Selective, ShapeError};
 use crate::numerics::Dtype;
-use crate::recipe::Recipe;
+use crate::recipe::{LrDecayStyle, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule};
 use crate::train::layout::{Layout, LayoutError};
 
 /// Everything that the training program depends on, apart from the data and the rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
+    /// `pipeline_model_parallel_size` of the shape counts virtual stages: each model chunk is a
+    /// stage of the model.
     pub model: ModelShape,
     pub layout: Layout,
+    /// Microbatches that pass a chunk before the next chunk's turn; read with several chunks only.
+    pub microbatch_group_size_per_virtual_pipeline_stage: u32,
     pub global_batch_size: u32,
     pub use_distributed_optimizer: bool,
     /// Gradients are rounded to bf16 before they are reduced, and reduced in bf16.
@@ -17,11 +22,20 @@ pub struct TrainOptions {
     /// Reduce-scatter as all-to-all and a local fp32 sum in group order; needs
     /// `use_distributed_optimizer`, as in Megatron-LM.
     pub ddp_reduce_scatter_with_fp32_accumulation: bool,
-    /// Parameters after which a bucket closes; `None` is one bucket.
+    /// Elements at which a bucket closes, where gradients are reduced during backward; `None` is
+    /// Megatron's `max(40,000,000, 1,000,000 data_parallel_size)`.
     pub ddp_bucket_size: Option<u32>,
+    /// Cuts the first stage's gradients into buckets. Reductions and gathers run after backward
+    /// and after the step all the same: that they overlap is not simulated.
+    pub overlap_grad_reduce: bool,
+    pub overlap_param_gather: bool,
     pub lr: f32,
-    /// Steps over which the learning rate rises linearly to `lr`.
+    pub lr_decay_style: LrDecayStyle,
+    /// Steps until the learning rate is `min_lr`, warm-up included.
+    pub lr_decay_iters: u32,
+    /// Steps over which the learning rate rises linearly from 0 to `lr`.
     pub lr_warmup_iters: u32,
+    pub min_lr: f32,
     pub adam_beta1: f32,
     pub adam_beta2: f32,
     pub adam_eps: f32,
@@ -29,6 +43,8 @@ pub struct TrainOptions {
     /// Greatest global gradient norm; 0 does not clip.
     pub clip_grad: f32,
     pub seed: u32,
+    /// Activations that are computed again in the backward.
+    pub recompute: Recompute,
 }
 
 impl From<&Recipe> for TrainOptions {
@@ -57,7 +73,9 @@ impl From<&Recipe> for TrainOptions {
                 untie_embeddings_and_output_weights: recipe.untie_embeddings_and_output_weights,
                 params_dtype: if recipe.bf16 { Dtype::Bf16 } else { Dtype::F32 },
                 tensor_model_parallel_size: recipe.tensor_model_parallel_size,
-                pipeline_model_parallel_size: recipe.pipeline_model_parallel_size,
+                pipeline_model_parallel_size: recipe
+                    .pipeline_model_parallel_size
+                    .saturating_mul(recipe.num_virtual_stages_per_pipeline_rank),
                 sequence_parallel: recipe.sequence_parallel,
                 wgrad_splits: determinism.wgrad_splits,
                 orders: Orders {
@@ -76,20 +94,48 @@ impl From<&Recipe> for TrainOptions {
                 num_distributed_optimizer_instances: recipe.num_distributed_optimizer_instances,
                 use_tp_pp_dp_mapping: recipe.use_tp_pp_dp_mapping,
             },
+            microbatch_group_size_per_virtual_pipeline_stage: recipe
+                .microbatch_group_size_per_virtual_pipeline_stage,
             global_batch_size: recipe.global_batch_size,
             use_distributed_optimizer: recipe.use_distributed_optimizer,
             grad_reduce_in_bf16: recipe.grad_reduce_in_bf16,
             ddp_reduce_scatter_with_fp32_accumulation: recipe
                 .ddp_reduce_scatter_with_fp32_accumulation,
             ddp_bucket_size: recipe.ddp_bucket_size,
+            overlap_grad_reduce: recipe.overlap_grad_reduce,
+            overlap_param_gather: recipe.overlap_param_gather,
             lr: recipe.lr,
-            lr_warmup_iters: 0,
+            lr_decay_style: recipe.lr_decay_style,
+            lr_decay_iters: recipe.lr_decay_iters,
+            lr_warmup_iters: recipe.lr_warmup_iters,
+            min_lr: recipe.min_lr,
             adam_beta1: recipe.adam_beta1,
             adam_beta2: recipe.adam_beta2,
             adam_eps: recipe.adam_eps,
             weight_decay: recipe.weight_decay,
             clip_grad: recipe.clip_grad,
             seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
+            recompute: recompute(recipe),
+        }
+    }
+}
+
+/// Megatron-LM recomputes the core attention where no module is named.
+fn recompute(recipe: &Recipe) -> Recompute {
+    match recipe.recompute_granularity {
+        None => Recompute::Nothing,
+        Some(RecomputeGranularity::Full) => Recompute::Full {
+            method: recipe.recompute_method.unwrap_or(RecomputeMethod::Uniform),
+            layers: recipe.recompute_num_layers,
+        },
+        Some(RecomputeGranularity::Selective) => {
+            let modules = &recipe.recompute_modules;
+            let has = |module| modules.contains(&module);
+            Recompute::Selective(Selective {
+                core_attention: modules.is_empty() || has(RecomputeModule::CoreAttn),
+                mlp: has(RecomputeModule::Mlp),
+                layernorm: has(RecomputeModule::Layernorm),
+            })
         }
     }
 }
@@ -125,6 +171,22 @@ pub enum OptionsError {
     Fp32AccumulationAlone,
     #[error("ddp_bucket_size is 0")]
     EmptyBucket,
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    #[error(
+        "{microbatches} microbatches are not a multiple of \
+         microbatch_group_size_per_virtual_pipeline_stage = {group}: a short last group is not \
+         simulated"
+    )]
+    ShortGroup { microbatches: u32, group: u32 },
+    #[error("num_distributed_optimizer_instances = {0} needs use_distributed_optimizer")]
+    InstancesAlone(u32),
+    #[error("full recomputation of 0 layers at a time")]
+    RecomputesNoLayer,
+    #[error("lr_warmup_iters = {warmup} is not below lr_decay_iters = {decay}")]
+    WarmupBeyondDecay { warmup: u32, decay: u32 },
+    #[error("{samples} samples until the end of the learning rate's decay, more than 2^32 - 1")]
+    LongDecay { samples: u64 },
     #[error("{name} = {value} is not a number that the optimizer can take")]
     Number { name: &'static str, value: String },
     #[error("a step's gradients or tokens would need {words} words a rank, more than {limit}")]
@@ -156,7 +218,16 @@ impl TrainOptions {
         if self.ddp_bucket_size == Some(0) {
             return Err(OptionsError::EmptyBucket);
         }
+        let instances = self.layout.num_distributed_optimizer_instances;
+        if instances > 1 && !self.use_distributed_optimizer {
+            return Err(OptionsError::InstancesAlone(instances));
+        }
+        if matches!(self.recompute, Recompute::Full { layers: 0, .. }) {
+            return Err(OptionsError::RecomputesNoLayer);
+        }
+        self.check_interleaving()?;
         self.check_numbers()?;
+        self.check_decay()?;
         self.check_words()
     }
 
@@ -164,6 +235,58 @@ impl TrainOptions {
     pub fn microbatches(&self) -> u32 {
         let each = self.model.micro_batch_size * self.layout.data_parallel_size;
         self.global_batch_size / each
+    }
+
+    /// What a stage works on in a step, in order.
+    ///
+    /// # Errors
+    /// Numbers of microbatches that Megatron-LM's interleaved schedule refuses.
+    pub fn pipeline_schedule(&self, stage: u32) -> Result<Vec<Slot>, ScheduleError> {
+        let (stages, microbatches) = (
+            self.layout.pipeline_model_parallel_size,
+            self.microbatches(),
+        );
+        let group = self.microbatch_group_size_per_virtual_pipeline_stage;
+        match self.layout.num_virtual_stages_per_pipeline_rank {
+            1 => one_f_one_b(stages, stage, microbatches),
+            chunks => interleaved(stages, stage, chunks, microbatches, group),
+        }
+    }
+
+    /// Samples after which the warm-up ends, and the decay: Megatron-LM counts both in samples.
+    pub fn lr_samples(&self) -> (u32, u32) {
+        let samples = |iterations: u32| iterations * self.global_batch_size;
+        (samples(self.lr_warmup_iters), samples(self.lr_decay_iters))
+    }
+
+    fn check_interleaving(&self) -> Result<(), OptionsError> {
+        if self.layout.num_virtual_stages_per_pipeline_rank == 1 {
+            return Ok(());
+        }
+        self.pipeline_schedule(0)?;
+        let group = self.microbatch_group_size_per_virtual_pipeline_stage;
+        let microbatches = self.microbatches();
+        // The last chunk would go forward again before its backward: the head has one microbatch.
+        if !microbatches.is_multiple_of(group) {
+            return Err(OptionsError::ShortGroup {
+                microbatches,
+                group,
+            });
+        }
+        Ok(())
+    }
+
+    /// `OptimizerParamScheduler.__init__` asserts the same.
+    fn check_decay(&self) -> Result<(), OptionsError> {
+        let (warmup, decay) = (self.lr_warmup_iters, self.lr_decay_iters);
+        if warmup >= decay {
+            return Err(OptionsError::WarmupBeyondDecay { warmup, decay });
+        }
+        let samples = u64::from(decay) * u64::from(self.global_batch_size);
+        if samples > u64::from(u32::MAX) {
+            return Err(OptionsError::LongDecay { samples });
+        }
+        Ok(())
     }
 
     fn check_layout(&self) -> Result<(), OptionsError> {
@@ -175,9 +298,9 @@ impl TrainOptions {
                 layout.tensor_model_parallel_size,
             ),
             (
-                "pipeline_model_parallel_size",
+                "pipeline stages and their chunks",
                 model.pipeline_model_parallel_size,
-                layout.pipeline_model_parallel_size,
+                layout.virtual_stages(),
             ),
         ];
         match pairs.into_iter().find(|(_, model, layout)| model != layout) {
@@ -194,6 +317,11 @@ impl TrainOptions {
         let fraction = |x: f32| (0.0..1.0).contains(&x);
         let numbers = [
             ("lr", self.lr, self.lr >= 0.0),
+            (
+                "min_lr",
+                self.min_lr,
+                (0.0..=self.lr).contains(&self.min_lr),
+            ),
             ("adam_beta1", self.adam_beta1, fraction(self.adam_beta1)),
             ("adam_beta2", self.adam_beta2, fraction(self.adam_beta2)),
             ("adam_eps", self.adam_eps, self.adam_eps > 0.0),
@@ -223,7 +351,7 @@ impl TrainOptions {
         // A shared embedding may cut a bucket in three.
         let buckets = self.ddp_bucket_size.map_or(3, full);
         let padding = parameters + buckets * u64::from(self.layout.data_parallel_size);
-        let flat = whole.saturating_add(padding.saturating_mul(64));
+        let flat = whole.saturating_add(padding.saturating_mul(128));
         let microbatches = u64::from(self.microbatches());
         let tokens = microbatches.saturating_mul(u64::from(model.tokens()));
         let words = flat.saturating_mul(microbatches).max(tokens);
@@ -238,13 +366,13 @@ impl TrainOptions {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::Orders;
     use crate::numerics::Dtype;
     use crate::recipe::{Normalization, PositionEmbedding};
 
-    fn options() -> TrainOptions {
+    pub fn options() -> TrainOptions {
         TrainOptions {
             model: ModelShape {
                 num_layers: 4,
@@ -274,20 +402,34 @@ mod tests {
                 orders: Orders::ORDERED,
             },
             layout: Layout::plain(2, 2, 4),
+            microbatch_group_size_per_virtual_pipeline_stage: 2,
             global_batch_size: 16,
             use_distributed_optimizer: true,
             grad_reduce_in_bf16: false,
             ddp_reduce_scatter_with_fp32_accumulation: false,
             ddp_bucket_size: None,
+            overlap_grad_reduce: false,
+            overlap_param_gather: false,
             lr: 1e-3,
+            lr_decay_style: LrDecayStyle::Constant,
+            lr_decay_iters: 8,
             lr_warmup_iters: 0,
+            min_lr: 0.0,
             adam_beta1: 0.9,
             adam_beta2: 0.95,
             adam_eps: 1e-8,
             weight_decay: 0.1,
             clip_grad: 1.0,
             seed: 1,
+            recompute: Recompute::Nothing,
         }
+    }
+
+    fn interleave(options: &mut TrainOptions, group: u32) {
+        options.layout.num_virtual_stages_per_pipeline_rank = 2;
+        options.model.pipeline_model_parallel_size = 4;
+        options.global_batch_size = 20;
+        options.microbatch_group_size_per_virtual_pipeline_stage = group;
     }
 
     #[test]
@@ -300,7 +442,16 @@ mod tests {
     #[test]
     fn bad_options_are_named() {
         type Spoil = fn(&mut TrainOptions);
-        let cases: [(Spoil, &str); 28] = [
+        let cases: [(Spoil, &str); 36] = [
+            (
+                |o| {
+                    o.recompute = Recompute::Full {
+                        method: RecomputeMethod::Block,
+                        layers: 0,
+                    }
+                },
+                "recomputation of 0 layers",
+            ),
             (|o| o.model.hidden_size = 0, "hidden_size is 0"),
             (|o| o.model.hidden_size = 36, "hidden_size"),
             (|o| o.model.num_query_groups = 0, "num_query_groups is 0"),
@@ -338,6 +489,22 @@ mod tests {
             (|o| o.ddp_bucket_size = Some(0), "ddp_bucket_size"),
             (|o| o.adam_beta2 = 1.0, "adam_beta2"),
             (|o| o.clip_grad = f32::INFINITY, "clip_grad"),
+            (|o| o.min_lr = 2e-3, "min_lr"),
+            (|o| o.lr_warmup_iters = 8, "not below lr_decay_iters"),
+            (|o| o.lr_decay_iters = u32::MAX, "2^32 - 1"),
+            (
+                |o| o.layout.num_distributed_optimizer_instances = 3,
+                "does not divide 4",
+            ),
+            (
+                |o| {
+                    o.layout.num_distributed_optimizer_instances = 2;
+                    o.use_distributed_optimizer = false;
+                },
+                "needs use_distributed_optimizer",
+            ),
+            (|o| interleave(o, 1), "microbatch_group_size_per_vp_stage"),
+            (|o| interleave(o, 3), "short last group"),
         ];
         for (spoil, expected) in cases {
             let mut options = options();

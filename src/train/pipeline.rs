@@ -1,28 +1,44 @@
-//! The microbatches of one step through this rank's stage.
+//! The microbatches of one step through this rank's model chunks.
 
-use crate::job::{Slot, Work, one_f_one_b};
+use crate::job::{Slot, Work};
 use crate::model::{Generators, Gpt, Saved};
-use crate::world::{Handle, Phase, Rank, Segments, Tensor};
+use crate::world::{Handle, Lane, Phase, Rank, Segments, Tensor};
 
-/// Neighbours of a stage, as global ranks.
+/// Neighbours of a chunk, as global ranks. Chunks are dealt to stages in turn: after the last
+/// stage comes the next chunk of the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbours {
     pub previous: Option<u32>,
     pub next: Option<u32>,
 }
 
-/// A stage, its activations in flight, and what its ends read and write.
+/// Outputs and their gradients go on lanes of their own: with two stages and several chunks both
+/// travel between the same two ranks, in orders that are not each other's (Megatron-LM,
+/// `_p2p_ops`, gives them different process groups for that reason).
+const OUTPUTS: Lane = Lane(0);
+const GRADIENTS: Lane = Lane(1);
+
+/// A model chunk and its activations in flight.
 #[derive(Debug)]
-pub struct Pipeline {
+pub struct Chunk {
     pub gpt: Gpt,
+    /// Activations in flight, by slot.
+    pub saved: Vec<Saved>,
+    /// The module that its messages are named by.
+    module: String,
     neighbours: Neighbours,
-    schedule: Vec<Slot>,
-    saved: Vec<Saved>,
-    /// `[local tokens, hidden]`: the gradient on its way down the layers.
-    grad: Tensor,
     /// Sends that still read a slot's output, and its input's gradient.
     sending_output: Vec<Option<Handle>>,
     sending_grad: Vec<Option<Handle>>,
+}
+
+/// The model chunks of a rank, and what they share.
+#[derive(Debug)]
+pub struct Pipeline {
+    pub chunks: Vec<Chunk>,
+    schedule: Vec<Slot>,
+    /// `[local tokens, hidden]`: the gradient on its way down the layers.
+    grad: Tensor,
     rng: Generators,
 }
 
@@ -41,70 +57,89 @@ pub struct StepData<'a> {
 }
 
 impl Pipeline {
+    /// `gpts` are the chunks with their neighbours, in order; `schedule` is what this stage works
+    /// on in a step.
     pub fn new(
         rank: &mut Rank,
-        gpt: Gpt,
-        neighbours: Neighbours,
-        microbatches: u32,
+        gpts: Vec<(Gpt, Neighbours)>,
+        schedule: Vec<Slot>,
         rng: Generators,
     ) -> Pipeline {
-        let shape = gpt.stage.shape.clone();
-        let (stages, stage) = (shape.pipeline_model_parallel_size, gpt.stage.stage);
-        let schedule = one_f_one_b(stages, stage, microbatches);
-        let schedule = schedule.expect("the options' microbatches and stages were checked");
-        let slots = in_flight(stages, stage, microbatches);
+        let has_head = gpts.iter().any(|(gpt, _)| gpt.head.is_some());
+        assert!(
+            !has_head || head_is_free(&schedule),
+            "the last chunk goes backward at once after each forward"
+        );
+        let shape = gpts[0].0.stage.shape.clone();
         let words = shape.local_tokens() * shape.hidden_size;
+        let count = gpts.len();
+        let mut place = 0;
+        let chunks = gpts
+            .into_iter()
+            .enumerate()
+            .map(|(number, (gpt, neighbours))| {
+                let slots = in_flight(&schedule, number as u32);
+                let places = place..place + slots;
+                place = places.end;
+                Chunk {
+                    saved: places.map(|place| gpt.allocate(rank, place)).collect(),
+                    gpt,
+                    module: match count {
+                        1 => "pipeline".to_string(),
+                        _ => format!("pipeline.chunk{number}"),
+                    },
+                    neighbours,
+                    sending_output: vec![None; slots as usize],
+                    sending_grad: vec![None; slots as usize],
+                }
+            });
         Pipeline {
-            schedule,
-            saved: (0..slots).map(|place| gpt.allocate(rank, place)).collect(),
+            chunks: chunks.collect(),
             grad: rank.alloc("grad", shape.params_dtype, words),
-            sending_output: vec![None; slots as usize],
-            sending_grad: vec![None; slots as usize],
-            gpt,
-            neighbours,
+            schedule,
             rng,
         }
     }
 
-    /// Activations in flight, by slot.
-    pub fn saved(&self) -> &[Saved] {
-        &self.saved
-    }
-
     /// Every microbatch forward and backward; gradients are in their slots, losses in `losses`.
     pub fn run(&mut self, rank: &mut Rank, data: &StepData<'_>) {
-        for place in 0..self.schedule.len() {
-            let Slot {
-                work, microbatch, ..
-            } = self.schedule[place];
+        for Slot {
+            work,
+            microbatch,
+            chunk,
+            ..
+        } in &self.schedule
+        {
+            let chunk = &mut self.chunks[*chunk as usize];
+            rank.set_microbatch(Some(*microbatch));
             match work {
-                Work::Forward => self.forward(rank, data, microbatch),
-                Work::Backward => self.backward(rank, data, microbatch),
+                Work::Forward => chunk.forward(rank, data, *microbatch, self.rng),
+                Work::Backward => chunk.backward(rank, data, *microbatch, self.grad),
             }
         }
-        for slot in 0..self.saved.len() {
-            for handle in [
-                self.sending_output[slot].take(),
-                self.sending_grad[slot].take(),
-            ] {
-                handle.into_iter().for_each(|handle| rank.wait(handle));
-            }
+        for chunk in &mut self.chunks {
+            chunk.finish(rank);
         }
         rank.set_microbatch(None);
     }
+}
 
-    fn forward(&mut self, rank: &mut Rank, data: &StepData<'_>, microbatch: u32) {
+impl Chunk {
+    fn slot(&self, microbatch: u32) -> usize {
+        microbatch as usize % self.saved.len()
+    }
+
+    fn forward(&mut self, rank: &mut Rank, data: &StepData<'_>, microbatch: u32, rng: Generators) {
         rank.set_phase(Phase::Forward);
-        rank.set_microbatch(Some(microbatch));
-        let slot = microbatch as usize % self.saved.len();
+        let slot = self.slot(microbatch);
         if let Some(handle) = self.sending_output[slot].take() {
             rank.wait(handle);
         }
         let saved = &self.saved[slot];
-        self.gpt.stage.take_rng(rank, self.rng, saved.rng);
+        self.gpt.stage.take_rng(rank, rng, saved.rng);
         match self.neighbours.previous {
-            Some(previous) => rank.module("pipeline", |rank| {
-                let handle = rank.recv("recv_forward", previous, saved.input);
+            Some(previous) => rank.module(&self.module, |rank| {
+                let handle = rank.recv_on(OUTPUTS, "recv_forward", previous, saved.input);
                 rank.wait(handle);
             }),
             None => {
@@ -116,8 +151,9 @@ impl Pipeline {
         match self.neighbours.next {
             Some(next) => {
                 let output = saved.output();
-                let handle =
-                    rank.module("pipeline", |rank| rank.send("send_forward", next, output));
+                let handle = rank.module(&self.module, |rank| {
+                    rank.send_on(OUTPUTS, "send_forward", next, output)
+                });
                 self.sending_output[slot] = Some(handle);
             }
             None => {
@@ -128,17 +164,16 @@ impl Pipeline {
         }
     }
 
-    fn backward(&mut self, rank: &mut Rank, data: &StepData<'_>, microbatch: u32) {
+    fn backward(&mut self, rank: &mut Rank, data: &StepData<'_>, microbatch: u32, grad: Tensor) {
         rank.set_phase(Phase::Backward);
-        rank.set_microbatch(Some(microbatch));
-        let slot = microbatch as usize % self.saved.len();
+        let slot = self.slot(microbatch);
         if let Some(handle) = self.sending_grad[slot].take() {
             rank.wait(handle);
         }
-        let (saved, grad) = (&self.saved[slot], self.grad);
+        let saved = &self.saved[slot];
         match self.neighbours.next {
-            Some(next) => rank.module("pipeline", |rank| {
-                let handle = rank.recv("recv_backward", next, grad);
+            Some(next) => rank.module(&self.module, |rank| {
+                let handle = rank.recv_on(GRADIENTS, "recv_backward", next, grad);
                 rank.wait(handle);
             }),
             None => {
@@ -151,14 +186,26 @@ impl Pipeline {
         match self.neighbours.previous {
             Some(previous) => {
                 let grad = saved.grad_input;
-                let handle = rank.module("pipeline", |rank| {
-                    rank.send("send_backward", previous, grad)
+                let handle = rank.module(&self.module, |rank| {
+                    rank.send_on(GRADIENTS, "send_backward", previous, grad)
                 });
                 self.sending_grad[slot] = Some(handle);
             }
             None => {
                 let segments = &data.segments[microbatch as usize];
                 self.gpt.embed_backward(rank, saved, segments, microbatch);
+            }
+        }
+    }
+
+    /// Waits for what is still being sent.
+    fn finish(&mut self, rank: &mut Rank) {
+        for slot in 0..self.saved.len() {
+            for handle in [
+                self.sending_output[slot].take(),
+                self.sending_grad[slot].take(),
+            ] {
+                handle.into_iter().for_each(|handle| rank.wait(handle));
             }
         }
     }
@@ -171,45 +218,33 @@ impl Pipeline {
     }
 }
 
-/// Most microbatches of 1F1B that are between their forward and the end of their backward at once.
-pub(super) fn in_flight(stages: u32, stage: u32, microbatches: u32) -> u32 {
-    (stages - stage).min(microbatches)
+/// Most microbatches of a chunk that are between their forward and the end of their backward at
+/// once. A chunk's forwards and its backwards come in the order of microbatches, so microbatch m
+/// may have slot m modulo this number.
+pub(super) fn in_flight(schedule: &[Slot], chunk: u32) -> u32 {
+    let (mut now, mut most) = (0u32, 0);
+    for slot in schedule.iter().filter(|slot| slot.chunk == chunk) {
+        match slot.work {
+            Work::Forward => now += 1,
+            Work::Backward => now -= 1,
+        }
+        most = most.max(now);
+    }
+    most
+}
+
+/// Whether each forward of the last chunk is followed by its own backward, as on the last stage.
+fn head_is_free(schedule: &[Slot]) -> bool {
+    let last = schedule.iter().map(|slot| slot.chunk).max();
+    let is_forward = |slot: &Slot| slot.work == Work::Forward && Some(slot.chunk) == last;
+    let followed = |pair: &[Slot]| {
+        let (forward, next) = (pair[0], pair[1]);
+        !is_forward(&forward)
+            || (next.work, next.microbatch, next.chunk)
+                == (Work::Backward, forward.microbatch, forward.chunk)
+    };
+    schedule.windows(2).all(followed)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_microbatch_once_in_order_and_as_many_in_flight_as_said() {
-        for (stages, microbatches) in [(1, 1), (1, 4), (2, 4), (4, 2), (4, 9)] {
-            for stage in 0..stages {
-                let schedule = one_f_one_b(stages, stage, microbatches).unwrap();
-                for wanted in [Work::Forward, Work::Backward] {
-                    let of_work = schedule.iter().filter(|slot| slot.work == wanted);
-                    assert!(of_work.map(|slot| slot.microbatch).eq(0..microbatches));
-                }
-                let (mut now, mut most) = (0u32, 0);
-                for slot in &schedule {
-                    match slot.work {
-                        Work::Forward => now += 1,
-                        Work::Backward => now -= 1,
-                    }
-                    most = most.max(now);
-                }
-                assert_eq!(most, in_flight(stages, stage, microbatches));
-            }
-        }
-    }
-
-    #[test]
-    fn as_megatron_at_two_stages() {
-        let steps = |stage| -> Vec<(Work, u32)> {
-            let schedule = one_f_one_b(2, stage, 3).unwrap().into_iter();
-            schedule.map(|slot| (slot.work, slot.microbatch)).collect()
-        };
-        let (f, b) = (Work::Forward, Work::Backward);
-        assert_eq!(steps(0), [(f, 0), (f, 1), (b, 0), (f, 2), (b, 1), (b, 2)]);
-        assert_eq!(steps(1), [(f, 0), (b, 0), (f, 1), (b, 1), (f, 2), (b, 2)]);
-    }
-}
+mod tests;

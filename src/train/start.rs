@@ -35,7 +35,7 @@ impl Trainer {
         let optimizer = &self.optimizer;
         let one = 1f32.to_bits();
         let [seed, tracker] = self.rng_seeds().map(|seed| [seed, 0, 0, 0]);
-        let cells: [(Component, &str, Tensor, &[u32]); 8] = [
+        let cells: [(Component, &str, Tensor, &[u32]); 9] = [
             (
                 Component::MainParams,
                 "main_params",
@@ -56,6 +56,7 @@ impl Trainer {
                 optimizer.powers,
                 &[one, one],
             ),
+            (Component::Scheduler, "num_steps", optimizer.num_steps, &[0]),
             (Component::DataPosition, "samples", self.data_position, &[0]),
             (Component::Rng, "rng", rng.default, &seed),
             (
@@ -76,14 +77,15 @@ impl Trainer {
     }
 
     fn fill_constants(&self, rank: &mut Rank) {
-        let (stage, shape) = (&self.pipeline.gpt.stage, &self.options.model);
+        let (stage, shape) = (&self.pipeline.chunks[0].gpt.stage, &self.options.model);
         let (cosines, sines) = rope_tables(shape.seq_length, shape.kv_channels, shape.rotary_base);
         rank.upload_f32("rope_cosines", stage.rope_cosines, &cosines);
         rank.upload_f32("rope_sines", stage.rope_sines, &sines);
         // Words between parameters are never written again, but are summed with the others.
-        let slots = stage.store.slots;
+        let slots = self.store().slots;
         let params = [slots.len, 0];
         rank.launch("clear_slots", "fill", [slots.len, 1, 1], &[slots], &params);
+        self.optimizer.clear_padding(rank);
     }
 
     /// fp32 values of the whole flat buffer at a fresh start; words between parameters are 0.

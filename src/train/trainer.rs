@@ -1,16 +1,15 @@
 //! One rank's training: set up once, then step after step.
 
 use crate::model::{
-    Generators, Gpt, ModelShape, Parameter, ParameterStore, Partition, RNG_WORDS, Scratch, Stage,
-    stage_parameters,
+    Generators, Gpt, Parameter, ParameterStore, Partition, RNG_WORDS, Recompute, Scratch, Stage,
 };
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::train::batch::{Batch, vocabulary_segments};
-use crate::train::bucket::FlatLayout;
+use crate::train::bucket::{ChunkRange, FlatLayout};
 use crate::train::checkpoint::RankState;
 use crate::train::corpus::Corpus;
-use crate::train::gradient::{Gradients, shards};
+use crate::train::gradient::{Gradients, Reduction, shards};
 use crate::train::initial::Initial;
 use crate::train::layout::Coordinates;
 use crate::train::optimizer::Optimizer;
@@ -29,6 +28,8 @@ pub struct Trainer {
     pub(super) place: Coordinates,
     corpus: Corpus,
     pub pipeline: Pipeline,
+    /// All chunks' parameters. The slots of each chunk lie one chunk after another.
+    store: ParameterStore,
     pub(super) layout: FlatLayout,
     pub gradients: Gradients,
     pub optimizer: Optimizer,
@@ -59,12 +60,11 @@ impl Trainer {
     ) -> Result<Trainer, RankError> {
         rank.set_phase(Phase::Setup);
         let place = options.layout.coordinates(rank.id);
-        let parameters = stage_parameters(&options.model, place.stage);
-        let data_ranks = options.layout.data_parallel_size;
-        let layout = FlatLayout::new(&parameters, options.ddp_bucket_size, data_ranks);
-        let stage = new_stage(rank, options, groups, place, parameters, &layout);
-        let optimizer = Optimizer::allocate(rank, options, &stage.store);
-        let gradients = Gradients::allocate(rank, options, &stage, &layout);
+        let layout = FlatLayout::of(options, place.stage);
+        let store = new_store(rank, options, &layout);
+        let stages = new_stages(rank, options, groups, place, &store, &layout);
+        let optimizer = Optimizer::allocate(rank, options, &store, &layout);
+        let gradients = Gradients::allocate(rank, options, &store, &layout);
         let rng = Generators {
             default: rank.alloc("rng", Dtype::U32, RNG_WORDS),
             model_parallel: rank.alloc("model_parallel_rng", Dtype::U32, RNG_WORDS),
@@ -79,10 +79,16 @@ impl Trainer {
                 .then(|| new_step_tensor(rank, options, "losses", Dtype::F32)),
             loss: is_last(options, place).then(|| rank.alloc("lm_loss", Dtype::F32, 1)),
             pipeline: {
-                let gpt = Gpt::new(rank, stage);
-                let neighbours = neighbours(options, place);
-                Pipeline::new(rank, gpt, neighbours, options.microbatches(), rng)
+                let chunks = stages.into_iter().map(|stage| {
+                    let neighbours = neighbours(options, place, stage.stage);
+                    (Gpt::new(rank, stage), neighbours)
+                });
+                let chunks = chunks.collect();
+                let schedule = options.pipeline_schedule(place.stage);
+                let schedule = schedule.expect("the options were checked");
+                Pipeline::new(rank, chunks, schedule, rng)
             },
+            store,
             options: options.clone(),
             groups,
             place,
@@ -97,7 +103,7 @@ impl Trainer {
     }
 
     pub fn store(&self) -> &ParameterStore {
-        &self.pipeline.gpt.stage.store
+        &self.store
     }
 
     /// One training step, up to and with the end of the step.
@@ -115,13 +121,15 @@ impl Trainer {
         };
         self.pipeline.run(rank, &data);
         self.mean_loss(rank);
-        let (options, groups) = (&self.options, self.groups);
-        let stage = &self.pipeline.gpt.stage;
-        self.gradients
-            .reduce(rank, options, stage, &self.layout, groups);
-        let grads = self.gradients.reduced;
+        let reduction = Reduction {
+            options: &self.options,
+            layout: &self.layout,
+            store: &self.store,
+            groups: self.groups,
+        };
+        self.gradients.reduce(rank, &reduction);
         self.optimizer
-            .step(rank, options, &stage.store, &self.layout, groups, grads);
+            .step(rank, &reduction, self.gradients.reduced);
         rank.module("data", |rank| {
             let cell = [self.data_position];
             let samples = [self.options.global_batch_size];
@@ -222,16 +230,22 @@ impl Trainer {
         ];
         for (component, name, tensor) in state {
             rank.persist(component, name, tensor);
-            if !shards(&self.options) {
-                rank.replicate(self.groups.data, name, tensor);
+            let copies = match shards(&self.options) {
+                true => self.groups.inter_instance,
+                false => Some(self.groups.data),
+            };
+            if let Some(group) = copies {
+                rank.replicate(group, name, tensor);
             }
         }
         rank.persist(Component::OptimizerStep, "step", optimizer.step);
         rank.persist(Component::OptimizerStep, "beta_powers", optimizer.powers);
+        rank.persist(Component::Scheduler, "num_steps", optimizer.num_steps);
         rank.persist(Component::DataPosition, "samples", self.data_position);
         rank.persist(Component::Rng, "rng", rng.default);
         rank.persist(Component::Rng, "model_parallel_rng", rng.model_parallel);
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
+        rank.replicate(self.groups.world, "scheduler", optimizer.num_steps);
         rank.replicate(self.groups.world, "data_position", self.data_position);
     }
 }
@@ -240,11 +254,17 @@ fn is_last(options: &TrainOptions, place: Coordinates) -> bool {
     place.stage + 1 == options.layout.pipeline_model_parallel_size
 }
 
-fn neighbours(options: &TrainOptions, place: Coordinates) -> Neighbours {
-    let at = |stage| options.layout.rank(Coordinates { stage, ..place });
+/// The ranks that hold the virtual stages before and after `virtual_stage`.
+fn neighbours(options: &TrainOptions, place: Coordinates, virtual_stage: u32) -> Neighbours {
+    let layout = &options.layout;
+    let at = |virtual_stage: u32| {
+        let stage = virtual_stage % layout.pipeline_model_parallel_size;
+        layout.rank(Coordinates { stage, ..place })
+    };
+    let is_last = virtual_stage + 1 == layout.virtual_stages();
     Neighbours {
-        previous: (place.stage > 0).then(|| at(place.stage - 1)),
-        next: (!is_last(options, place)).then(|| at(place.stage + 1)),
+        previous: (virtual_stage > 0).then(|| at(virtual_stage - 1)),
+        next: (!is_last).then(|| at(virtual_stage + 1)),
     }
 }
 
@@ -252,31 +272,56 @@ fn new_step_tensor(rank: &mut Rank, options: &TrainOptions, name: &str, dtype: D
     rank.alloc(name, dtype, options.microbatches() * options.model.tokens())
 }
 
-fn new_stage(
+fn new_store(rank: &mut Rank, options: &TrainOptions, layout: &FlatLayout) -> ParameterStore {
+    let slots = options.microbatches() * layout.len();
+    ParameterStore {
+        parameters: layout.parameters.clone(),
+        offsets: layout.offsets.clone(),
+        values: rank.alloc("parameters", options.model.params_dtype, layout.len()),
+        slots: rank.alloc("grad_slots", Dtype::F32, slots),
+    }
+}
+
+/// A chunk's part of the rank's parameters.
+fn chunk_store(store: &ParameterStore, chunk: &ChunkRange, microbatches: u32) -> ParameterStore {
+    let (start, len) = (chunk.words.start, chunk.words.end - chunk.words.start);
+    let offsets = &store.offsets[chunk.parameters.clone()];
+    ParameterStore {
+        parameters: store.parameters[chunk.parameters.clone()].to_vec(),
+        offsets: offsets.iter().map(|offset| offset - start).collect(),
+        values: store.values.slice(start, len),
+        slots: store.slots.slice(microbatches * start, microbatches * len),
+    }
+}
+
+/// One stage a chunk; they share rotary tables and scratch.
+fn new_stages(
     rank: &mut Rank,
     options: &TrainOptions,
     groups: GroupIds,
     place: Coordinates,
-    parameters: Vec<Parameter>,
+    store: &ParameterStore,
     layout: &FlatLayout,
-) -> Stage {
-    let shape: &ModelShape = &options.model;
-    let slots = options.microbatches() * layout.len();
+) -> Vec<Stage> {
+    let shape = &options.model;
     let rope = shape.seq_length * shape.kv_channels / 2;
-    let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
-    Stage {
+    let greatest = layout.parameters.iter().map(Parameter::len).max();
+    let rope_cosines = rank.alloc("rope_cosines", Dtype::F32, rope);
+    let rope_sines = rank.alloc("rope_sines", Dtype::F32, rope);
+    let scratch = Scratch::allocate(rank, shape, greatest.unwrap_or(0));
+    let rng_again = (options.recompute != Recompute::Nothing)
+        .then(|| rank.alloc("recompute_rng", Dtype::U32, 2 * RNG_WORDS));
+    let stage = |chunk: &ChunkRange| Stage {
         shape: shape.clone(),
-        stage: place.stage,
+        stage: chunk.virtual_stage,
         tensor_rank: place.tensor,
         tensor_group: groups.tensor,
-        store: ParameterStore {
-            parameters,
-            offsets: layout.offsets.clone(),
-            values: rank.alloc("parameters", shape.params_dtype, layout.len()),
-            slots: rank.alloc("grad_slots", Dtype::F32, slots),
-        },
-        rope_cosines: rank.alloc("rope_cosines", Dtype::F32, rope),
-        rope_sines: rank.alloc("rope_sines", Dtype::F32, rope),
-        scratch: Scratch::allocate(rank, shape, greatest),
-    }
+        store: chunk_store(store, chunk, options.microbatches()),
+        rope_cosines,
+        rope_sines,
+        scratch,
+        recompute: options.recompute,
+        rng_again,
+    };
+    layout.chunks.iter().map(stage).collect()
 }

@@ -65,6 +65,20 @@ pub enum Command {
     Read {
         from: Tensor,
     },
+    /// Keeps digests of tensors under the microbatch and their names, or compares with those kept.
+    Recall {
+        tensors: Vec<(Arc<str>, Tensor)>,
+        recall: Recall,
+    },
+}
+
+/// What is done with the digests of tensors that are computed twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recall {
+    /// The first time: they are kept.
+    Remember,
+    /// The second time: they must be those that were kept, and are forgotten.
+    Expect,
 }
 
 /// A fold whose addends all lie in one rank's memory.

@@ -19,7 +19,7 @@ pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{Observer, Unobserved};
 pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, Schedule};
 pub use rank::{
-    Communicator, Component, EventId, GroupId, Handle, LocalOrder, MemoryOptions, Rank, RankError,
-    Segments, SlotFold, StreamId, Tensor,
+    Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder, MemoryOptions, Rank,
+    RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Name, Phase, Site};

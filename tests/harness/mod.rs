@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::kernel::Registry;
-use bitproof::model::{ModelShape, Orders, Role, stage_parameters};
+use bitproof::model::{ModelShape, Orders, Recompute, Role, stage_parameters};
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
-use bitproof::recipe::{Normalization, PositionEmbedding};
-use bitproof::train::{Corpus, FlatLayout, Initial, Layout, TrainOptions, Trainer};
+use bitproof::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
+use bitproof::train::{Corpus, FlatLayout, Initial, Layout, Run, TrainOptions, Trainer, program};
 use bitproof::world::{
     CollectiveShape, Communicator, PlanSource, Rank, RankError, RunOptions, RunRecord, Unobserved,
     World, order::combine_of,
@@ -77,19 +77,26 @@ pub fn small_options() -> TrainOptions {
             orders: Orders::ORDERED,
         },
         layout: Layout::plain(1, 1, 1),
+        microbatch_group_size_per_virtual_pipeline_stage: 1,
         global_batch_size: 8,
         use_distributed_optimizer: false,
         grad_reduce_in_bf16: false,
         ddp_reduce_scatter_with_fp32_accumulation: false,
         ddp_bucket_size: None,
+        overlap_grad_reduce: false,
+        overlap_param_gather: false,
         lr: 1e-3,
+        lr_decay_style: LrDecayStyle::Constant,
+        lr_decay_iters: 100,
         lr_warmup_iters: 0,
+        min_lr: 0.0,
         adam_beta1: 0.9,
         adam_beta2: 0.95,
         adam_eps: 1e-8,
         weight_decay: 0.1,
         clip_grad: 1.0,
         seed: 1234,
+        recompute: Recompute::Nothing,
     }
 }
 
@@ -204,6 +211,30 @@ pub fn train(
     (record, seen.into_inner().unwrap())
 }
 
+/// Trains as told, faults and all, and reads nothing.
+pub fn train_with(
+    options: &TrainOptions,
+    corpus: &Corpus,
+    initial: &Initial,
+    run: &RunOptions,
+    steps: u32,
+) -> RunRecord {
+    options.check().expect("options fit");
+    let steps = Run {
+        steps: 0..steps,
+        checkpoint: None,
+    };
+    let program = program(
+        Arc::new(options.clone()),
+        corpus.clone(),
+        initial.clone(),
+        steps,
+    );
+    let mut engine = CpuEngine::new(1).expect("the engine starts");
+    let record = world(options).run(&mut engine, run, &program, &mut Unobserved);
+    record.unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// Reads the reduced gradients: `inspect` for `whole_gradients`.
 pub fn read_gradients(rank: &mut Rank, trainer: &Trainer, _: u32) -> Result<Vec<u32>, RankError> {
     rank.read("gradients", trainer.gradients.reduced)
@@ -214,21 +245,20 @@ pub fn read_gradients(rank: &mut Rank, trainer: &Trainer, _: u32) -> Result<Vec<
 pub fn whole_gradients(options: &TrainOptions, seen: &Seen) -> BTreeMap<String, Vec<f32>> {
     let layout = &options.layout;
     let tp = layout.tensor_model_parallel_size;
-    let sharded = options.use_distributed_optimizer && layout.data_parallel_size > 1;
+    let sharded = options.use_distributed_optimizer && layout.instance_size() > 1;
     let mut whole: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     for (rank, words) in seen {
         let place = layout.coordinates(*rank);
-        let parameters = stage_parameters(&options.model, place.stage);
-        let dp = layout.data_parallel_size;
-        let flat = FlatLayout::new(&parameters, options.ddp_bucket_size, dp);
+        let flat = FlatLayout::of(options, place.stage);
         let owned: Vec<u32> = if sharded {
-            flat.shard(place.data).into_iter().flatten().collect()
+            let shard = flat.shard(place.data % layout.instance_size());
+            shard.into_iter().flatten().collect()
         } else {
             (0..flat.len()).collect()
         };
         assert_eq!(owned.len(), words.len());
         let at: BTreeMap<u32, u32> = owned.into_iter().zip(words.iter().copied()).collect();
-        for (parameter, offset) in parameters.iter().zip(&flat.offsets) {
+        for (parameter, offset) in flat.parameters.iter().zip(&flat.offsets) {
             let copies = match parameter.partition {
                 bitproof::model::Partition::Replicated => 1,
                 _ => tp,

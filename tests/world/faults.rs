@@ -220,6 +220,48 @@ fn a_state_fault_drifts_one_copy() {
     assert_eq!(Cluster::new(3).run(program).record().drifts, []);
 }
 
+/// What is computed twice is compared, by microbatch and name, and a difference is named.
+#[test]
+fn what_is_computed_again_must_be_what_it_was() {
+    let program = |skips: bool| {
+        move |rank: &mut Rank, _: &Seen| {
+            let (x, y) = (
+                rank.alloc("x", Dtype::U32, 4),
+                rank.alloc("y", Dtype::U32, 4),
+            );
+            rank.end_setup()?;
+            rank.set_step(3);
+            for microbatch in 0..2 {
+                rank.set_microbatch(Some(microbatch));
+                rank.upload("first", x, &[microbatch; 4]);
+                rank.remember("unit", &[("x", x)]);
+            }
+            for microbatch in 0..2 {
+                rank.set_microbatch(Some(microbatch));
+                if !(skips && microbatch == 1 && rank.id == 1) {
+                    rank.upload("again", y, &[microbatch; 4]);
+                }
+                rank.expect("unit", &[("x", y)]);
+            }
+            rank.end_step()
+        }
+    };
+    let outcome = Cluster::new(2).run(program(false));
+    assert_eq!(
+        (outcome.record().recomputed, &*outcome.record().drifts),
+        (4, &[][..])
+    );
+    let outcome = Cluster::new(2).run(program(true));
+    let record = outcome.record();
+    let said: Vec<String> = record.drifts.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "in step 3, microbatch 1, `unit.x` differs on rank 1 between the forward and its recomputation"
+        ]
+    );
+}
+
 /// Sees which choice a node has.
 struct Choices(Arc<Mutex<Vec<(NodeId, &'static str)>>>);
 

@@ -18,7 +18,7 @@ fn scenario(full: &str) -> Scenario {
          pipeline_model_parallel_size = 2\nsequence_parallel = true\nnum_layers = 4\n\
          hidden_size = 32\nffn_hidden_size = 64\nnum_attention_heads = 4\nseq_length = 32\n\
          micro_batch_size = 1\nglobal_batch_size = 16\ntrain_iters = 2\nlr = 1e-3\nbf16 = true\n\
-         use_distributed_optimizer = true\n[full_size]\n{full}"
+         use_distributed_optimizer = true\noverlap_grad_reduce = true\n[full_size]\n{full}"
     );
     let source = Source::new("case.toml", text);
     let loaded = Scenario::from_source(&source, Path::new("case.toml"), &Overrides::default());

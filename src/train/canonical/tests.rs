@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::ReshardFault;
-use crate::model::{ModelShape, Orders, Parameter, Partition, stage_parameters};
+use crate::model::{ModelShape, Orders, Parameter, Partition, Recompute, stage_parameters};
 use crate::numerics::Dtype;
-use crate::recipe::{Normalization, PositionEmbedding};
+use crate::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
 use crate::train::bucket::FlatLayout;
 use crate::train::checkpoint::{Checkpoint, RankState};
 use crate::train::layout::Layout;
@@ -53,19 +53,26 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
             num_virtual_stages_per_pipeline_rank: 1,
             num_distributed_optimizer_instances: 1,
         },
+        microbatch_group_size_per_virtual_pipeline_stage: 1,
         global_batch_size: 12,
         use_distributed_optimizer: sharded,
         grad_reduce_in_bf16: false,
         ddp_reduce_scatter_with_fp32_accumulation: false,
         ddp_bucket_size: bucket,
+        overlap_grad_reduce: bucket.is_some(),
+        overlap_param_gather: false,
         lr: 1e-3,
+        lr_decay_style: LrDecayStyle::Constant,
+        lr_decay_iters: 8,
         lr_warmup_iters: 0,
+        min_lr: 0.0,
         adam_beta1: 0.9,
         adam_beta2: 0.95,
         adam_eps: 1e-8,
         weight_decay: 0.1,
         clip_grad: 1.0,
         seed: 1,
+        recompute: Recompute::Nothing,
     };
     options.check().expect("a sound layout");
     options
@@ -163,8 +170,8 @@ fn expected(state: &CanonicalState, options: &TrainOptions, rank: u32) -> RankSt
         options.layout.tensor_model_parallel_size,
         options.layout.data_parallel_size,
     );
-    let parameters = stage_parameters(&options.model, place.stage);
-    let flat = FlatLayout::new(&parameters, options.ddp_bucket_size, dp);
+    let flat = FlatLayout::of(options, place.stage);
+    let parameters = &flat.parameters;
     let mut part = RankState::default();
     let cut = |component: Component, parameter: &Parameter| {
         let whole = state.tensor(component, parameter.whole_name());
@@ -173,7 +180,7 @@ fn expected(state: &CanonicalState, options: &TrainOptions, rank: u32) -> RankSt
         let words = slice(&whole.words, parameter.partition, shape, place.tensor, tp);
         tensor(whole.dtype, words)
     };
-    for parameter in &parameters {
+    for parameter in parameters {
         let words = cut(Component::Model, parameter);
         part.insert(Component::Model, &parameter.name, words);
     }

@@ -111,6 +111,7 @@ impl Coordinator<'_> {
     fn end_step(&mut self, rank: u32, step: u32, live: &[Allocation]) -> Result<(), EngineError> {
         let state = &mut self.ranks[rank as usize];
         state.steps_ended += 1;
+        state.remembered.clear();
         if state.steps_ended == self.options.hazard_steps_max {
             state.accesses = None;
         }
@@ -200,6 +201,7 @@ impl Coordinator<'_> {
                     group: self.world.communicators[group.0 as usize].name.clone(),
                     name: name.clone(),
                     ranks: (copies[0].0, *rank),
+                    microbatch: None,
                 });
             }
             // One copy agrees with itself: that is no comparison.

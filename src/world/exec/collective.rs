@@ -9,7 +9,7 @@ use crate::world::command::{Collective, CollectiveKind, Command, Issued};
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, SlotsJob, part};
 use crate::world::order::{Choice, CollectiveShape, Owner, combine_of};
-use crate::world::rank::{GroupId, StreamId};
+use crate::world::rank::{GroupId, Lane, StreamId, recv_stream};
 use crate::world::site::Family;
 
 use super::coordinator::{Coordinator, Written, at};
@@ -237,7 +237,7 @@ impl Coordinator<'_> {
             let Some(Command::Send { to, .. }) = head.map(|issued| &issued.command) else {
                 unreachable!("a send is at the head");
             };
-            if let Some(inlet) = self.receiving(*to, from) {
+            if let Some(inlet) = self.receiving(*to, from, outlet.lane()) {
                 pairs.push((from, outlet, *to, inlet));
             }
         }
@@ -248,14 +248,12 @@ impl Coordinator<'_> {
         Ok(any)
     }
 
-    /// The stream of `rank` whose head receives from `peer`.
-    fn receiving(&self, rank: u32, peer: u32) -> Option<StreamId> {
-        let streams = &self.ranks.get(rank as usize)?.streams;
-        let head = streams.iter().find(|(_, queue)| {
-            let head = queue.front().map(|issued| &issued.command);
-            matches!(head, Some(Command::Recv { from, .. }) if *from == peer)
-        });
-        head.map(|(stream, _)| *stream)
+    /// The stream of `rank` on which it receives from `peer`, if that is at its head.
+    fn receiving(&self, rank: u32, peer: u32, lane: Lane) -> Option<StreamId> {
+        let inlet = recv_stream(lane, peer);
+        let queue = self.ranks.get(rank as usize)?.streams.get(&inlet)?;
+        let head = queue.front().map(|issued| &issued.command);
+        matches!(head, Some(Command::Recv { .. })).then_some(inlet)
     }
 
     fn run_message(

@@ -38,6 +38,9 @@ impl Coordinator<'_> {
                     launches.push((rank, issued.site, launch));
                 }
                 Command::Fold(fold) => folds.push(self.local_fold(rank, &issued, fold)),
+                Command::Recall { tensors, recall } => {
+                    self.recall(rank, &issued.site, tensors, *recall)?;
+                }
                 _ => self.run_simple(rank, &issued, written)?,
             }
         }
@@ -58,6 +61,7 @@ impl Coordinator<'_> {
                         | Command::Copy { .. }
                         | Command::Upload { .. }
                         | Command::Read { .. }
+                        | Command::Recall { .. }
                 )
             })
         })?;

@@ -9,6 +9,7 @@ mod local;
 mod measure;
 mod planted;
 mod rank_state;
+mod recall;
 mod stall;
 mod thread;
 
@@ -109,6 +110,13 @@ pub enum PlantedFault {
         step: u32,
         nth: u32,
     },
+    /// The nth copy of this name never happens.
+    SkipCopy {
+        rank: u32,
+        step: u32,
+        op: String,
+        nth: u32,
+    },
     /// The nth launch sees its last operand one element shorter.
     WrongKernelExtent {
         rank: u32,
@@ -138,14 +146,45 @@ pub struct NodeRecord {
     pub digest: Digest,
 }
 
-/// Copies that should agree and do not.
+/// Copies that should agree and do not: of two ranks, or of one rank's forward and what it computed
+/// again in the backward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drift {
     /// `None` at the end of set-up.
     pub step: Option<u32>,
     pub group: String,
     pub name: String,
+    /// Twice the same rank for a recomputation.
     pub ranks: (u32, u32),
+    /// Of a recomputation.
+    pub microbatch: Option<u32>,
+}
+
+impl std::fmt::Display for Drift {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ((a, b), name) = (self.ranks, &self.name);
+        match (self.step, self.microbatch) {
+            (Some(step), Some(microbatch)) => write!(
+                f,
+                "in step {step}, microbatch {microbatch}, `{name}` differs on rank {a} between the \
+                 forward and its recomputation"
+            ),
+            (Some(step), None) => {
+                let group = &self.group;
+                write!(
+                    f,
+                    "after step {step}, `{name}` differs between ranks {a} and {b} of {group}"
+                )
+            }
+            (None, _) => {
+                let group = &self.group;
+                write!(
+                    f,
+                    "at start, `{name}` differs between ranks {a} and {b} of {group}"
+                )
+            }
+        }
+    }
 }
 
 /// What one run left behind.
@@ -162,6 +201,8 @@ pub struct RunRecord {
     /// Replicated tensors compared, and those that differed.
     pub replicas_compared: u64,
     pub drifts: Vec<Drift>,
+    /// Tensors that were computed again and compared with the first time.
+    pub recomputed: u64,
     pub checkpoints: BTreeMap<u32, State>,
     /// The live-in set of each cut.
     pub live_in: BTreeMap<u32, LiveIn>,

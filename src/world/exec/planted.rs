@@ -106,6 +106,9 @@ impl Pending {
                 PlantedFault::SkipLaunch { .. } | PlantedFault::WrongKernelExtent { .. },
                 Command::Launch { .. },
             ) => true,
+            (PlantedFault::SkipCopy { op, .. }, Command::Copy { .. }) => {
+                issued.site.op == *op.as_str()
+            }
             (
                 PlantedFault::MismatchCount { group, .. } | PlantedFault::MissingCall { group, .. },
                 Command::Collective(call),
@@ -172,6 +175,9 @@ fn target(fault: &PlantedFault) -> (u32, u32, u32) {
         PlantedFault::DropWait { rank, step, nth }
         | PlantedFault::SkipLaunch { rank, step, nth }
         | PlantedFault::WrongKernelExtent { rank, step, nth }
+        | PlantedFault::SkipCopy {
+            rank, step, nth, ..
+        }
         | PlantedFault::MismatchCount {
             rank, step, nth, ..
         }

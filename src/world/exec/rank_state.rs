@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::engine::{Engine, EngineError};
 use crate::numerics::Digest;
@@ -31,6 +32,8 @@ pub(super) struct RankState {
     /// `None` once hazards are no longer looked for.
     pub accesses: Option<AccessTracker>,
     pub steps_ended: u32,
+    /// Digests of tensors that will be computed again, by microbatch and name.
+    pub remembered: BTreeMap<(Option<u32>, Arc<str>), Digest>,
 }
 
 impl RankState {
@@ -50,6 +53,7 @@ impl RankState {
             live_in: Vec::new(),
             accesses: follows_hazards.then(AccessTracker::default),
             steps_ended: 0,
+            remembered: BTreeMap::new(),
         })
     }
 

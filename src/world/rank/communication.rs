@@ -5,7 +5,7 @@ use crate::world::command::{Collective, CollectiveKind, Command};
 use crate::world::site::Family;
 
 use super::handle::{communicator_stream, recv_stream, send_stream};
-use super::{GroupId, Handle, Rank, Tensor};
+use super::{GroupId, Handle, Lane, Rank, Tensor};
 
 impl Rank {
     /// Global ranks of a communicator, in its order.
@@ -145,7 +145,12 @@ impl Rank {
 
     /// Point to point, by global rank; matched in order for each (from, to) pair.
     pub fn send(&mut self, op: &str, to: u32, tensor: Tensor) -> Handle {
-        let stream = send_stream(to);
+        self.send_on(Lane::default(), op, to, tensor)
+    }
+
+    /// Point to point on a lane: matched in order for each (from, to, lane).
+    pub fn send_on(&mut self, lane: Lane, op: &str, to: u32, tensor: Tensor) -> Handle {
+        let stream = send_stream(lane, to);
         self.behind_current(stream, op);
         let ticket = self.ticket();
         self.issue_on(stream, op, Command::Send { to, tensor, ticket });
@@ -153,7 +158,12 @@ impl Rank {
     }
 
     pub fn recv(&mut self, op: &str, from: u32, tensor: Tensor) -> Handle {
-        let stream = recv_stream(from);
+        self.recv_on(Lane::default(), op, from, tensor)
+    }
+
+    /// The other end of `send_on`.
+    pub fn recv_on(&mut self, lane: Lane, op: &str, from: u32, tensor: Tensor) -> Handle {
+        let stream = recv_stream(lane, from);
         self.behind_current(stream, op);
         let ticket = self.ticket();
         self.issue_on(

@@ -50,19 +50,31 @@ pub struct Handle {
     pub(crate) era: u32,
 }
 
+/// A sequence of messages between two ranks: one lane's are matched in order, and independently of
+/// another's. At most 256.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(pub u8);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
 impl StreamId {
     /// The stream's name in reports; `group` names communicators.
     pub(crate) fn describe(self, group: impl Fn(GroupId) -> String) -> String {
-        let peer = self.0 & !STREAM_KIND;
+        let peer = self.0 & PEER;
         match self.0 & STREAM_KIND {
-            COMMUNICATOR_STREAMS => format!("the stream of {}", group(GroupId(peer))),
+            COMMUNICATOR_STREAMS => {
+                format!("the stream of {}", group(GroupId(self.0 & !STREAM_KIND)))
+            }
             SEND_STREAMS => format!("the stream of sends to rank {peer}"),
             RECV_STREAMS => format!("the stream of receives from rank {peer}"),
             _ => format!("stream {}", self.0),
         }
+    }
+
+    /// The lane of a stream of sends or receives.
+    pub(crate) const fn lane(self) -> Lane {
+        Lane(((self.0 & !STREAM_KIND) >> LANE_SHIFT) as u8)
     }
 }
 
@@ -144,18 +156,21 @@ const STREAM_KIND: u32 = 0xf000_0000;
 const COMMUNICATOR_STREAMS: u32 = 0x1000_0000;
 const SEND_STREAMS: u32 = 0x2000_0000;
 const RECV_STREAMS: u32 = 0x3000_0000;
+/// Lanes of messages stand between the kind and the peer's rank.
+const LANE_SHIFT: u32 = 20;
+const PEER: u32 = (1 << LANE_SHIFT) - 1;
 
 /// NCCL runs a communicator's collectives on a stream of its own, and so does the world.
 pub(super) const fn communicator_stream(group: GroupId) -> StreamId {
     StreamId(COMMUNICATOR_STREAMS | group.0)
 }
 
-pub(super) const fn send_stream(peer: u32) -> StreamId {
-    StreamId(SEND_STREAMS | peer)
+pub(super) const fn send_stream(lane: Lane, peer: u32) -> StreamId {
+    StreamId(SEND_STREAMS | (lane.0 as u32) << LANE_SHIFT | peer)
 }
 
-pub(super) const fn recv_stream(peer: u32) -> StreamId {
-    StreamId(RECV_STREAMS | peer)
+pub(crate) const fn recv_stream(lane: Lane, peer: u32) -> StreamId {
+    StreamId(RECV_STREAMS | (lane.0 as u32) << LANE_SHIFT | peer)
 }
 
 pub(super) fn segments_problem(

@@ -12,17 +12,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::numerics::Dtype;
-use crate::world::command::{Command, Issued, LocalFold};
+use crate::world::command::{Command, Issued, LocalFold, Recall};
 use crate::world::site::{Family, Name, Phase, Site};
 
 pub use crate::fault::Component;
 pub use crate::recipe::LocalOrder;
 pub use allocator::Allocation;
 use allocator::Allocator;
+pub(crate) use handle::recv_stream;
 use handle::segments_problem;
 pub use handle::{
-    COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, MemoryOptions, RankError,
-    Segments, SlotFold, StreamId, Tensor,
+    COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, Lane, MemoryOptions,
+    RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub(crate) use link::{Link, Park, Parked, Reply};
 use names::Names;
@@ -320,6 +321,28 @@ impl Rank {
             name: name.to_string(),
             tensor,
         });
+    }
+
+    /// Keeps the digests of `tensors` as they are at this point of the current stream, under the
+    /// microbatch and `unit` and each tensor's name: they will be computed again.
+    pub fn remember(&mut self, unit: &str, tensors: &[(&str, Tensor)]) {
+        self.recall("remember", unit, tensors, Recall::Remember);
+    }
+
+    /// `tensors` must hold what was remembered of them in this microbatch. A difference is a drift
+    /// of the run's record.
+    pub fn expect(&mut self, unit: &str, tensors: &[(&str, Tensor)]) {
+        self.recall("expect", unit, tensors, Recall::Expect);
+    }
+
+    fn recall(&mut self, op: &str, unit: &str, tensors: &[(&str, Tensor)], recall: Recall) {
+        let names = &mut self.names;
+        let named = tensors.iter().map(|(name, tensor)| {
+            let name = names.of(&format!("{unit}.{name}")).shared();
+            (name, *tensor)
+        });
+        let tensors = named.collect();
+        self.issue(op, Command::Recall { tensors, recall });
     }
 
     /// A scalar that the user sees each step (`lm loss`, `grad norm`), read at the step's end:

@@ -1,0 +1,104 @@
+//! The library as a program uses it: what is refused, how, and that nothing panics.
+
+use std::path::Path;
+
+use bitproof::scenario::Overrides;
+use bitproof::{CheckOptions, Error, Free, Grade, LocalOrder, OracleKind, Recipe, Scenario};
+
+fn four_ranks() -> Recipe {
+    Recipe {
+        world_size: 4,
+        global_batch_size: 12,
+        ..Recipe::small()
+    }
+}
+
+/// The codes of what is refused; a check that runs is a failure of the test.
+fn refused(scenario: &Scenario) -> Vec<&'static str> {
+    match bitproof::check(scenario, CheckOptions::default()) {
+        Err(Error::Invalid(invalid)) => invalid.diagnostics().iter().map(|d| d.code).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_scenario_that_was_changed_into_nonsense_is_refused_and_says_why() {
+    let sound = Scenario::of(four_ranks()).expect("a sound recipe");
+    let changed = |change: fn(&mut Scenario)| {
+        let mut scenario = sound.clone();
+        change(&mut scenario);
+        refused(&scenario)
+    };
+    assert_eq!(changed(|s| s.recipe.world_size = 0), ["out-of-range"]);
+    assert_eq!(
+        changed(|s| s.recipe.num_attention_heads = 3)[0],
+        "does-not-divide"
+    );
+    assert_eq!(changed(|s| s.steps = 99), ["out-of-range"]);
+    assert_eq!(changed(|s| s.oracles.clear()), ["nothing-checked"]);
+    assert!(!changed(|s| drop(s.free.insert(Free::Placement))).is_empty());
+    assert!(!changed(|s| s.checkpoint.restarts = vec![vec![2, 1]]).is_empty());
+    let huge = changed(|s| {
+        s.recipe.hidden_size = 16_384;
+        s.recipe.kv_channels = 128;
+        s.recipe.num_attention_heads = 128;
+        s.recipe.num_query_groups = 128;
+        s.recipe.num_layers = 512;
+    });
+    assert_eq!(huge, ["too-large"]);
+}
+
+#[test]
+fn a_token_is_replayed_for_its_own_scenario_only() {
+    let mut recipe = four_ranks();
+    recipe.determinism.microbatch_accumulation = LocalOrder::Arrival;
+    let mut scenario = Scenario::of(recipe).expect("a sound recipe");
+    scenario.oracles = [OracleKind::R2R].into();
+    let options = CheckOptions::default();
+    let outcome = bitproof::check(&scenario, options).expect("it runs");
+    assert_eq!(outcome.grade(), Grade::Divergent, "{outcome}");
+    let token = outcome.replay.clone().expect("a token");
+    let again = bitproof::replay(&scenario, &token, options).expect("its own scenario");
+    assert_eq!(again.witness, outcome.witness);
+
+    let shown = outcome.to_string();
+    assert!(
+        shown.contains("divergent") && shown.contains(&token),
+        "{shown}"
+    );
+    assert!(
+        shown.chars().all(|c| c == '\n' || !c.is_control()),
+        "styles in plain text"
+    );
+
+    let damaged = bitproof::replay(&scenario, &token[1..], options);
+    assert!(matches!(damaged, Err(Error::Invalid(_))), "{damaged:?}");
+    scenario.seed += 1;
+    let other = bitproof::replay(&scenario, &token, options);
+    assert!(matches!(other, Err(Error::Check(_))), "{other:?}");
+}
+
+#[test]
+fn a_job_of_megatron_is_checked_from_a_program_too() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = path.join("tests/fixtures/megatron/dense_interleaved_resume.yaml");
+    let loaded = Scenario::load(&path, &Overrides::default());
+    match loaded {
+        Ok(loaded) => loaded
+            .scenario
+            .validate()
+            .expect("what was made of a job is sound"),
+        Err(found) => assert!(found.iter().all(|found| !found.message.is_empty())),
+    }
+}
+
+#[test]
+fn a_check_does_not_depend_on_the_number_of_workers() {
+    let scenario = Scenario::of(four_ranks()).expect("a sound recipe");
+    let losses = [0, 1, 3].map(|workers| {
+        let outcome = bitproof::check(&scenario, CheckOptions { workers });
+        outcome.expect("it runs").losses
+    });
+    assert_eq!(losses[0], losses[1]);
+    assert_eq!(losses[1], losses[2]);
+}
