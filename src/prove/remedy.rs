@@ -80,7 +80,7 @@ fn switches(recipe: &Recipe, reach: Reach, finding: &Finding) -> Vec<Switch> {
 /// The deterministic twin of an order-dependent kernel.
 fn order_switch(family: Family) -> Option<Switch> {
     Some(match family {
-        Family::EmbeddingGrad => Switch {
+        Family::EmbeddingGrad | Family::PositionGrad => Switch {
             name: "determinism.embedding_backward = \"ordered\"",
             apply: |scenario| {
                 scenario.recipe.determinism.embedding_backward = LocalOrder::Ordered;

@@ -10,7 +10,9 @@ const HIDDEN_OF_MANY: u32 = 16;
 const LAYERS_MANY: u32 = 5;
 /// Model chunks over all stages above which each has one layer only.
 const CHUNKS_MANY: u32 = 8;
-const SEQ_LENGTH: u32 = 32;
+const SEQ_LENGTH: u32 = 16;
+/// Sequences of a microbatch: as many meet in a row of the position table's gradient.
+const MICRO_BATCH: u32 = 4;
 /// Bytes.
 const VOCABULARY: u32 = 256;
 /// Query heads of a group, at most.
@@ -101,10 +103,11 @@ fn layers(full: &Recipe, chunks: u32) -> u32 {
 fn tokens(full: &Recipe, tensor: u32) -> (u32, u32) {
     // Sequence parallelism gives each rank its part, and every part is read in fours.
     let seq = SEQ_LENGTH.next_multiple_of(LANES * tensor);
+    let batch = full.micro_batch_size.min(MICRO_BATCH);
     if full.seq_length > seq {
-        (seq, 1)
+        (seq, batch)
     } else if full.seq_length.is_multiple_of(LANES) {
-        (full.seq_length, 1)
+        (full.seq_length, batch)
     } else {
         (full.seq_length, full.micro_batch_size)
     }
