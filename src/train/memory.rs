@@ -1,6 +1,6 @@
 //! The words that a rank's memory has, before any rank exists.
 
-use crate::model::Parameter;
+use crate::model::{ModelShape, Parameter};
 use crate::recipe::Normalization;
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
@@ -35,6 +35,73 @@ struct Buffers(u64);
 impl Buffers {
     fn add(&mut self, count: u64, words: u64) {
         self.0 += count * words.max(1).next_multiple_of(ALIGN_WORDS);
+    }
+}
+
+/// Words of a layer's tensors on one rank, for one microbatch.
+struct LayerWords {
+    /// `[tokens, hidden]` and `[local tokens, hidden]`.
+    whole: u64,
+    local: u64,
+    /// What norms keep of each row.
+    stats: u64,
+    /// `[tokens, heads joined]`, `[tokens, qkv's rows]`, `[tokens, ffn]`, `[tokens, fc1's rows]`.
+    width: u64,
+    qkv: u64,
+    ffn: u64,
+    fc1: u64,
+    scores: u64,
+}
+
+impl LayerWords {
+    fn of(shape: &ModelShape) -> LayerWords {
+        let (tokens, rows) = (u64::from(shape.tokens()), u64::from(shape.local_tokens()));
+        let hidden = u64::from(shape.hidden_size);
+        let ffn = tokens * u64::from(shape.local_ffn());
+        LayerWords {
+            whole: tokens * hidden,
+            local: rows * hidden,
+            stats: match shape.normalization {
+                Normalization::RMSNorm => rows,
+                Normalization::LayerNorm => 2 * rows,
+            },
+            width: tokens * u64::from(shape.local_width()),
+            qkv: tokens * u64::from(shape.local_qkv()),
+            ffn,
+            fc1: u64::from(shape.fc1_halves()) * ffn,
+            scores: tokens * u64::from(shape.local_heads()) * u64::from(shape.seq_length),
+        }
+    }
+
+    /// (count, words): what `LayerSaved` has.
+    fn saved(&self) -> [(u64, u64); 8] {
+        [
+            (2, self.whole),
+            (2, self.stats),
+            (2, self.local),
+            (1, self.qkv),
+            (1, self.width),
+            (1, self.scores),
+            (1, self.fc1),
+            (1, self.ffn),
+        ]
+    }
+
+    /// (count, words): what `Scratch` has.
+    fn scratch(&self, shape: &ModelShape) -> [(u64, u64); 10] {
+        let embedding = u64::from(shape.local_vocab()) * u64::from(shape.hidden_size);
+        [
+            (6, self.local),
+            (2, self.whole),
+            (1, self.ffn),
+            (1, self.fc1),
+            (1, self.qkv),
+            (2, self.width),
+            (1, u64::from(shape.key_blocks()) * self.width),
+            (1, self.scores),
+            (u64::from(shape.attention_dropout > 0.0), self.scores),
+            (u64::from(shape.ties_on_one_stage()), embedding),
+        ]
     }
 }
 
@@ -75,71 +142,16 @@ impl TrainOptions {
         let shape = &self.model;
         let microbatches = self.microbatches();
         let stages = self.layout.pipeline_model_parallel_size;
-        let schedule = self.pipeline_schedule(stage);
-        let schedule = schedule.expect("the options were checked");
-        let chunks = 0..self.layout.num_virtual_stages_per_pipeline_rank;
-        let in_flight: u64 = chunks
-            .map(|chunk| u64::from(in_flight(&schedule, chunk)))
-            .sum();
-        let layers = u64::from(shape.layers_per_stage());
-        let (tokens, rows) = (u64::from(shape.tokens()), u64::from(shape.local_tokens()));
-        let (whole, local) = (
-            tokens * u64::from(shape.hidden_size),
-            rows * u64::from(shape.hidden_size),
-        );
-        let width = tokens * u64::from(shape.local_width());
-        let qkv = tokens * u64::from(shape.local_qkv());
-        let ffn = tokens * u64::from(shape.local_ffn());
-        let halves = u64::from(shape.fc1_halves());
-        let stats = match shape.normalization {
-            Normalization::RMSNorm => rows,
-            Normalization::LayerNorm => 2 * rows,
-        };
-        let scores = tokens * u64::from(shape.local_heads()) * u64::from(shape.seq_length);
-        let embedding = u64::from(shape.local_vocab()) * u64::from(shape.hidden_size);
-        let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
-
+        let sizes = LayerWords::of(shape);
+        let tokens = u64::from(shape.tokens());
         let mut buffers = Buffers::default();
-        // Each layer of each microbatch in flight: `LayerSaved`.
-        let chunks = u64::from(self.layout.num_virtual_stages_per_pipeline_rank);
-        let units = self.recompute.units(shape.layers_per_stage());
-        let again: u64 = units.iter().map(|unit| unit.len() as u64).sum();
-        let workspace = self.recompute.workspace_layers(shape.layers_per_stage());
-        // Of layers that are computed again the last one of a unit keeps its output.
-        let saved = in_flight * (layers - again) + chunks * u64::from(workspace);
-        buffers.add(in_flight * units.len() as u64, local);
-        let layer = [
-            (2, whole),
-            (2, stats),
-            (2, local),
-            (1, qkv),
-            (1, width),
-            (1, scores),
-            (1, halves * ffn),
-            (1, ffn),
-        ];
-        for (count, words) in layer {
-            buffers.add(saved * count, words);
-        }
-        buffers.add(in_flight * 2, local);
+        self.add_saved(stage, &sizes, &mut buffers);
         // One set for all: `Scratch`, the rotary tables, the pipeline's gradient, the data.
-        let blocks = u64::from(shape.key_blocks());
-        let scratch = [
-            (6, local),
-            (2, whole),
-            (1, ffn),
-            (1, halves * ffn),
-            (1, qkv),
-            (2, width),
-            (1, blocks * width),
-            (1, scores),
-            (u64::from(shape.attention_dropout > 0.0), scores),
-            (u64::from(shape.ties_on_one_stage()), embedding),
-        ];
-        for (count, words) in scratch {
+        for (count, words) in sizes.scratch(shape) {
             buffers.add(count, words);
         }
         if shape.wgrad_splits > 1 {
+            let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
             buffers.add(1, u64::from(shape.wgrad_splits) * u64::from(greatest));
         }
         buffers.add(
@@ -149,9 +161,29 @@ impl TrainOptions {
         buffers.add(3, u64::from(microbatches) * tokens);
         if stage + 1 == stages {
             buffers.add(2, tokens * u64::from(shape.local_vocab()));
-            buffers.add(1, whole);
+            buffers.add(1, sizes.whole);
             buffers.add(5, tokens);
         }
         buffers.0
+    }
+
+    /// What microbatches in flight keep of each layer, `LayerSaved`, and what is kept of none.
+    fn add_saved(&self, stage: u32, sizes: &LayerWords, buffers: &mut Buffers) {
+        let schedule = self.pipeline_schedule(stage);
+        let schedule = schedule.expect("the options were checked");
+        let chunks = 0..self.layout.num_virtual_stages_per_pipeline_rank;
+        let flights = chunks.map(|chunk| u64::from(in_flight(&schedule, chunk)));
+        let in_flight: u64 = flights.sum();
+        let layers = self.model.layers_per_stage();
+        let units = self.recompute.units(layers);
+        let again: u64 = units.iter().map(|unit| unit.len() as u64).sum();
+        let chunks = u64::from(self.layout.num_virtual_stages_per_pipeline_rank);
+        let workspace = chunks * u64::from(self.recompute.workspace_layers(layers));
+        let kept = in_flight * (u64::from(layers) - again);
+        for (count, words) in sizes.saved() {
+            buffers.add((kept + workspace) * count, words);
+        }
+        // The input and its gradient, and the output of each unit that is computed again.
+        buffers.add(in_flight * (2 + units.len() as u64), sizes.local);
     }
 }
