@@ -459,7 +459,12 @@ fn a_log_shows_no_environment_and_is_not_told_that_it_lacks_one() {
     let found = lint(&job, &understood);
     let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
     assert!(codes.contains(&"environment-unknown"), "{codes:?}");
-    for code in ["nccl-protocol-open", "set-inside-the-process", "record-streams", "nvls-open"] {
+    for code in [
+        "nccl-protocol-open",
+        "set-inside-the-process",
+        "record-streams",
+        "nvls-open",
+    ] {
         assert!(!codes.contains(&code), "{code}");
     }
     assert!(!self::codes("a", "", "", "").contains("environment-unknown"));

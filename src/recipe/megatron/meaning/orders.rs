@@ -9,11 +9,7 @@ const ORDERED: &str = "ordered";
 const ARRIVAL: &str = "arrival";
 
 /// Each switch with its reason. A log does not show the environment (`shown` is false).
-pub(super) fn orders(
-    values: &Values<'_>,
-    env: &[GivenVariable],
-    shown: bool,
-) -> Vec<Derivation> {
+pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable], shown: bool) -> Vec<Derivation> {
     let mut derived = vec![
         embedding_backward(values),
         attention_backward(values, env, shown),
@@ -102,9 +98,12 @@ fn attention_backward(values: &Values<'_>, env: &[GivenVariable], shown: bool) -
         given => {
             let given = match given {
                 Some(value) => format!("NVTE_ALLOW_NONDETERMINISTIC_ALGO={value}"),
-                None => {
+                None if shown => {
                     "NVTE_ALLOW_NONDETERMINISTIC_ALGO is not set, and 1 is its default".to_string()
                 }
+                None => "a log does not show NVTE_ALLOW_NONDETERMINISTIC_ALGO, and 1 is its \
+                    default"
+                    .to_string(),
             };
             let reason = format!(
                 "{given}: the fused backward adds blocks of keys into a query's gradient by atomics"
