@@ -44,6 +44,15 @@ pub(super) const RULES: &[Rule] = &[
         find: |job| job.unset("NCCL_TUNER_PLUGIN"),
     },
     Rule {
+        id: "environment-unknown",
+        severity: Note,
+        reason: "which algorithm NCCL took, and which attention Transformer Engine, follows from \
+            variables: bitproof takes Ring, and the defaults of the rest",
+        source: "_print_args, megatron/training/arguments.py",
+        fix: "check the launch script instead, or set `env` in a scenario",
+        find: environment_unknown,
+    },
+    Rule {
         id: "nccl-tuner-plugin",
         severity: Warning,
         reason: "a tuner plugin chooses algorithm and protocol for each call, whatever NCCL_ALGO \
@@ -268,8 +277,16 @@ fn rank_map(job: &Job<'_>) -> Option<Found> {
     })
 }
 
+fn environment_unknown(job: &Job<'_>) -> Option<Found> {
+    (!job.shows_environment()).then(|| Found {
+        message: "a log does not show the job's environment".to_string(),
+        place: job.values.phase_place().clone(),
+        label: "arguments only".to_string(),
+    })
+}
+
 fn set_late(job: &Job<'_>) -> Option<Found> {
-    if !job.is_deterministic() {
+    if !job.is_deterministic() || !job.shows_environment() {
         return None;
     }
     let filled = [

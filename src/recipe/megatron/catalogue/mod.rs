@@ -86,6 +86,7 @@ impl Default for Catalogue {
                 .entry(argument.dest())
                 .or_insert(argument);
         }
+        catalogue.add_earlier_names();
         catalogue
     }
 }
@@ -114,6 +115,19 @@ fn spellings(argument: &'static Argument) -> Vec<(String, Spelling)> {
 }
 
 impl Catalogue {
+    /// Earlier versions called an attribute as its flag: `norm_epsilon`, `cuda_graph_scope`.
+    fn add_earlier_names(&mut self) {
+        for argument in AREAS.iter().copied().flatten() {
+            if matches!(argument.kind, Kind::Off | Kind::GeneratedOff) {
+                continue;
+            }
+            for name in std::iter::once(argument.name).chain(argument.also.iter().copied()) {
+                let name = name.replace('-', "_");
+                self.attributes.entry(name).or_insert(argument);
+            }
+        }
+    }
+
     /// The argument that is written `name`: `--flag`, an attribute of a dump, or a dotted key.
     pub fn find(&self, name: &str) -> Option<(&'static Argument, Spelling)> {
         if let Some(flag) = name.strip_prefix("--") {

@@ -85,7 +85,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     arg(
         "rotary-seq-len-interpolation-factor",
         Int,
-        "",
+        "1",
         Needs("interpolated rotary embeddings"),
     ),
     flag("use-rope-scaling", Needs("RoPE scaling")),
@@ -330,5 +330,9 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         ),
     ),
     flag("freeze-all-layers", Needs("frozen layers")),
-    flag("bert-no-binary-head", Part(Feature::Biencoder)),
+    negation(
+        "bert-no-binary-head",
+        "bert_binary_head",
+        Part(Feature::Biencoder),
+    ),
 ];

@@ -273,6 +273,37 @@ fn a_dump_is_read_by_attributes() {
 }
 
 #[test]
+fn attributes_of_earlier_versions_are_known_by_their_names() {
+    let read = dumped(&[
+        ("norm_epsilon", "1e-06"),
+        ("apply_layernorm_1p", "False"),
+        ("async_tensor_model_parallel_allreduce", "True"),
+        ("scatter_gather_tensors_in_pipeline", "True"),
+        ("enable_gloo_process_groups", "True"),
+        ("cuda_graph_scope", "full"),
+        ("bert_binary_head", "True"),
+        ("dist_ckpt_format", "torch_dist"),
+        ("use_dist_ckpt", "True"),
+        ("use_custom_fsdp", "False"),
+        ("lazy_mpu_init", "None"),
+        ("config_logger_dir", ""),
+        ("rotary_seq_len_interpolation_factor", "1"),
+        ("data_parallel_sharding_strategy", "no_shard"),
+        ("inference_max_batch_size", "8"),
+        // Longer than the column: Megatron prints no dots after it.
+        (
+            "inference_dynamic_batching_buffer_guaranteed_fraction",
+            "0.2",
+        ),
+    ]);
+    let recipe = read.understood.recipe.as_ref();
+    let recipe = recipe.unwrap_or_else(|| panic!("{:?}", read.findings));
+    assert_eq!(recipe.norm_epsilon, 1e-6);
+    let read = dumped(&[("apply_layernorm_1p", "True")]);
+    assert_eq!(read.understood.needs, ["norm weights centred at zero"]);
+}
+
+#[test]
 fn hydra_keys_are_understood_and_their_recipe_is_missed() {
     let text = "MODEL_ARGS:\n  trainer.num_nodes: 2\n  trainer.devices: 4\n  \
         trainer.strategy.tensor_model_parallel_size: 2\n  model.config.num_moe_experts: 8\n  \
