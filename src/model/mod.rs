@@ -1,5 +1,5 @@
-//! A byte-level GPT, in the shape of Llama (RMSNorm, SwiGLU, rotary positions) or of GPT-3 (LayerNorm,
-//! biases, GELU, learned positions, a tied output layer), sharded as Megatron-LM shards it:
+//! A byte-level GPT, in the shape of Llama (RMSNorm, SwiGLU, rotary positions) or of GPT-3
+//! (LayerNorm, biases, GELU, learned positions, a tied output layer), sharded as Megatron-LM does:
 //! vocab-parallel embedding and head, column- and row-parallel linears, sequence parallelism. One
 //! layer a file, each with its forward, its backward and its shapes.
 //!

@@ -1,7 +1,7 @@
 //! One decoder layer: norm, attention, residual; norm, MLP, residual.
 //!
-//! `forward` writes nothing but `saved` and the stage's scratch, and draws from saved RNG words: run
-//! again on the same input it gives the same bits.
+//! `forward` writes nothing but `saved` and the stage's scratch, and draws from saved RNG words:
+//! run again on the same input it gives the same bits.
 
 mod selective;
 

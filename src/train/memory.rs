@@ -28,6 +28,75 @@ impl RankWords {
     }
 }
 
+/// Words of one microbatch's tensors on one rank.
+struct Sizes {
+    tokens: u64,
+    /// `[tokens, hidden]`, and of this rank's tokens of the residual stream.
+    whole: u64,
+    local: u64,
+    /// What a norm keeps of its rows.
+    stats: u64,
+    qkv: u64,
+    width: u64,
+    scores: u64,
+    fc1: u64,
+    ffn: u64,
+}
+
+impl Sizes {
+    fn of(shape: &ModelShape) -> Sizes {
+        let (tokens, rows) = (u64::from(shape.tokens()), u64::from(shape.local_tokens()));
+        let hidden = u64::from(shape.hidden_size);
+        let stats = match shape.normalization {
+            Normalization::RMSNorm => rows,
+            Normalization::LayerNorm => 2 * rows,
+        };
+        let ffn = tokens * u64::from(shape.local_ffn());
+        Sizes {
+            tokens,
+            whole: tokens * hidden,
+            local: rows * hidden,
+            stats,
+            qkv: tokens * u64::from(shape.local_qkv()),
+            width: tokens * u64::from(shape.local_width()),
+            scores: tokens * u64::from(shape.local_heads()) * u64::from(shape.seq_length),
+            fc1: u64::from(shape.fc1_halves()) * ffn,
+            ffn,
+        }
+    }
+
+    /// Buffers of a `LayerSaved`: how many, and their words.
+    fn layer(&self) -> [(u64, u64); 8] {
+        [
+            (2, self.whole),
+            (2, self.stats),
+            (2, self.local),
+            (1, self.qkv),
+            (1, self.width),
+            (1, self.scores),
+            (1, self.fc1),
+            (1, self.ffn),
+        ]
+    }
+
+    /// Buffers of a `Scratch`, but for the parts of weight gradients.
+    fn scratch(&self, shape: &ModelShape) -> [(u64, u64); 10] {
+        let embedding = u64::from(shape.local_vocab()) * u64::from(shape.hidden_size);
+        [
+            (6, self.local),
+            (2, self.whole),
+            (1, self.ffn),
+            (1, self.fc1),
+            (1, self.qkv),
+            (2, self.width),
+            (1, u64::from(shape.key_blocks()) * self.width),
+            (1, self.scores),
+            (u64::from(shape.attention_dropout > 0.0), self.scores),
+            (u64::from(shape.ties_on_one_stage()), embedding),
+        ]
+    }
+}
+
 /// Adds up buffers, each with its padding.
 #[derive(Default)]
 struct Buffers(u64);
@@ -82,21 +151,7 @@ impl TrainOptions {
             .map(|chunk| u64::from(in_flight(&schedule, chunk)))
             .sum();
         let layers = u64::from(shape.layers_per_stage());
-        let (tokens, rows) = (u64::from(shape.tokens()), u64::from(shape.local_tokens()));
-        let (whole, local) = (
-            tokens * u64::from(shape.hidden_size),
-            rows * u64::from(shape.hidden_size),
-        );
-        let width = tokens * u64::from(shape.local_width());
-        let qkv = tokens * u64::from(shape.local_qkv());
-        let ffn = tokens * u64::from(shape.local_ffn());
-        let halves = u64::from(shape.fc1_halves());
-        let stats = match shape.normalization {
-            Normalization::RMSNorm => rows,
-            Normalization::LayerNorm => 2 * rows,
-        };
-        let scores = tokens * u64::from(shape.local_heads()) * u64::from(shape.seq_length);
-        let embedding = u64::from(shape.local_vocab()) * u64::from(shape.hidden_size);
+        let sizes = Sizes::of(shape);
         let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
 
         let mut buffers = Buffers::default();
@@ -107,36 +162,13 @@ impl TrainOptions {
         let workspace = self.recompute.workspace_layers(shape.layers_per_stage());
         // Of layers that are computed again the last one of a unit keeps its output.
         let saved = in_flight * (layers - again) + chunks * u64::from(workspace);
-        buffers.add(in_flight * units.len() as u64, local);
-        let layer = [
-            (2, whole),
-            (2, stats),
-            (2, local),
-            (1, qkv),
-            (1, width),
-            (1, scores),
-            (1, halves * ffn),
-            (1, ffn),
-        ];
-        for (count, words) in layer {
+        buffers.add(in_flight * units.len() as u64, sizes.local);
+        for (count, words) in sizes.layer() {
             buffers.add(saved * count, words);
         }
-        buffers.add(in_flight * 2, local);
+        buffers.add(in_flight * 2, sizes.local);
         // One set for all: `Scratch`, the rotary tables, the pipeline's gradient, the data.
-        let blocks = u64::from(shape.key_blocks());
-        let scratch = [
-            (6, local),
-            (2, whole),
-            (1, ffn),
-            (1, halves * ffn),
-            (1, qkv),
-            (2, width),
-            (1, blocks * width),
-            (1, scores),
-            (u64::from(shape.attention_dropout > 0.0), scores),
-            (u64::from(shape.ties_on_one_stage()), embedding),
-        ];
-        for (count, words) in scratch {
+        for (count, words) in sizes.scratch(shape) {
             buffers.add(count, words);
         }
         if shape.wgrad_splits > 1 {
@@ -146,11 +178,11 @@ impl TrainOptions {
             1,
             u64::from(shape.seq_length) * u64::from(shape.kv_channels),
         );
-        buffers.add(3, u64::from(microbatches) * tokens);
+        buffers.add(3, u64::from(microbatches) * sizes.tokens);
         if stage + 1 == stages {
-            buffers.add(2, tokens * u64::from(shape.local_vocab()));
-            buffers.add(1, whole);
-            buffers.add(5, tokens);
+            buffers.add(2, sizes.tokens * u64::from(shape.local_vocab()));
+            buffers.add(1, sizes.whole);
+            buffers.add(5, sizes.tokens);
         }
         buffers.0
     }
