@@ -116,8 +116,8 @@ impl Stage {
         });
     }
 
-    /// Sets the words that recomputation draws from back to those of the microbatch,
-    /// `saved [2, 4]`, and returns them.
+    /// Sets the words that recomputation draws from back to those of the microbatch, `saved`
+    /// `[2, 4]`, and returns them.
     pub fn restore_rng(&self, rank: &mut Rank, saved: Tensor) -> Tensor {
         let (default, tracker) = self.dropout_sites();
         self.restore(rank, saved, [default > 0, tracker > 0])

@@ -497,7 +497,8 @@ fn not_covered(session: &Session) -> Vec<String> {
         if session.options.use_distributed_optimizer {
             list.push(
                 "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \
-                 optimizer's state on another TP or PP only with --dist-ckpt-optim-fully-reshardable"
+                 optimizer's state on another TP or PP only with \
+                 --dist-ckpt-optim-fully-reshardable"
                     .to_string(),
             );
         }

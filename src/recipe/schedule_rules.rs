@@ -196,3 +196,110 @@ fn recompute(recipe: &Recipe, rules: &mut Rules<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::diagnostic::Source;
+    use crate::recipe::Recipe;
+
+    const SAMPLE: &str = "world_size = 16\ntensor_model_parallel_size = 2\n\
+        pipeline_model_parallel_size = 2\nnum_layers = 8\nhidden_size = 32\n\
+        num_attention_heads = 4\nseq_length = 32\nmicro_batch_size = 1\nglobal_batch_size = 16\n\
+        train_iters = 4\nlr = 1e-3\nuse_distributed_optimizer = true\n";
+
+    /// Texts of what is found, errors and warnings.
+    fn found(more: &str) -> Vec<String> {
+        let source = Source::new("recipe.toml", format!("{SAMPLE}{more}"));
+        let findings = match Recipe::from_source(&source) {
+            Ok((_, warnings)) => warnings,
+            Err(findings) => findings,
+        };
+        findings.into_iter().map(|found| found.message).collect()
+    }
+
+    #[test]
+    fn what_megatron_runs_is_accepted() {
+        for more in [
+            "num_virtual_stages_per_pipeline_rank = 2",
+            "num_virtual_stages_per_pipeline_rank = 4\n\
+             microbatch_group_size_per_virtual_pipeline_stage = 4",
+            "num_distributed_optimizer_instances = 2",
+            "lr_decay_style = \"cosine\"\nlr_warmup_iters = 3\nmin_lr = 1e-4",
+            "overlap_grad_reduce = true\noverlap_param_gather = true\nddp_bucket_size = 1000",
+            "recompute_granularity = \"selective\"\nrecompute_modules = [\"mlp\"]",
+            "recompute_granularity = \"full\"\nrecompute_method = \"uniform\"\n\
+             recompute_num_layers = 1",
+            "async_save = true",
+        ] {
+            assert_eq!(found(more), Vec::<String>::new(), "{more}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_named() {
+        for (more, said) in [
+            (
+                "num_virtual_stages_per_pipeline_rank = 2\n\
+                 microbatch_group_size_per_virtual_pipeline_stage = 1",
+                "groups of 1 microbatches",
+            ),
+            (
+                "num_virtual_stages_per_pipeline_rank = 2\n\
+                 microbatch_group_size_per_virtual_pipeline_stage = 3",
+                "no multiple of groups of 3",
+            ),
+            (
+                "num_distributed_optimizer_instances = 3",
+                "3 optimizer instances of 4",
+            ),
+            ("lr_warmup_iters = 4", "4 steps of warm-up in 4 steps"),
+            ("min_lr = 1.0", "is above lr"),
+            ("lr_decay_iters = 1000000\nmin_lr = 2.0", "is above lr"),
+            ("ddp_bucket_size = 1000", "has no effect"),
+            (
+                "overlap_param_gather = true",
+                "`overlap_param_gather` alone",
+            ),
+            (
+                "recompute_granularity = \"full\"\nrecompute_num_layers = 1",
+                "without a method",
+            ),
+            (
+                "recompute_granularity = \"full\"\nrecompute_method = \"block\"",
+                "0 layers at a time",
+            ),
+            (
+                "recompute_granularity = \"selective\"\nrecompute_num_layers = 1",
+                "selective recomputation of 1 layers",
+            ),
+            (
+                "recompute_method = \"block\"",
+                "no effect without `recompute_granularity`",
+            ),
+        ] {
+            let found = found(more);
+            assert!(
+                found.len() == 1 && found[0].contains(said),
+                "{more}: {found:?}"
+            );
+        }
+        let alone = SAMPLE.replace("use_distributed_optimizer = true\n", "");
+        let source = Source::new(
+            "recipe.toml",
+            format!("{alone}num_distributed_optimizer_instances = 2"),
+        );
+        let findings = Recipe::from_source(&source).unwrap_err();
+        assert!(
+            findings[0]
+                .message
+                .contains("without the distributed optimizer")
+        );
+        let one_stage = SAMPLE.replace("pipeline_model_parallel_size = 2", "");
+        let source = Source::new(
+            "recipe.toml",
+            format!("{one_stage}num_virtual_stages_per_pipeline_rank = 2"),
+        );
+        let findings = Recipe::from_source(&source).unwrap_err();
+        assert!(findings[0].message.contains("one pipeline stage"));
+    }
+}

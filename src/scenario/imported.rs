@@ -147,9 +147,15 @@ pub(super) fn small(
         .recipe
         .as_ref()
         .filter(|_| !findings.has_errors())?;
+    let resumed_on = understood.rerun.resharding.iter().map(|to| {
+        let chunks = to.num_virtual_stages_per_pipeline_rank.unwrap_or(1);
+        let stages = to.pipeline_model_parallel_size.saturating_mul(chunks);
+        (to.tensor_model_parallel_size, stages)
+    });
     let options = ScaleOptions {
         grow_dp: overrides.grow_dp,
         world_is_assumed: is_assumed(&understood.world),
+        resumed_on: resumed_on.collect(),
     };
     match scaled(full, &options) {
         Ok(scaled) => Some(scaled),
@@ -198,7 +204,9 @@ fn checkpoint(rerun: &Rerun, understood: &Understood, steps: u32) -> Option<Chec
             "{}x{}x{}",
             to.tensor_model_parallel_size,
             to.pipeline_model_parallel_size,
-            chunks.map_or("None".to_string(), |chunks| chunks.to_string())
+            chunks
+                .filter(|chunks| *chunks > 1)
+                .map_or("None".to_string(), |chunks| chunks.to_string())
         )
     });
     let reshard: Vec<String> = reshard.collect();

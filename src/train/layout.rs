@@ -28,7 +28,8 @@ pub enum LayoutError {
     #[error("the layout has {ranks} ranks, more than {limit}")]
     TooManyRanks { ranks: u64, limit: u64 },
     #[error(
-        "num_distributed_optimizer_instances is {instances}, which does not divide {data} data-parallel ranks"
+        "num_distributed_optimizer_instances is {instances}, which does not divide {data} \
+         data-parallel ranks"
     )]
     Instances { instances: u32, data: u32 },
     #[error(

@@ -1,6 +1,6 @@
 //! The words that a rank's memory has, before any rank exists.
 
-use crate::model::Parameter;
+use crate::model::{ModelShape, Parameter};
 use crate::recipe::Normalization;
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
@@ -28,45 +28,53 @@ impl RankWords {
     }
 }
 
-/// Words of one microbatch's tensors on one rank.
-struct Sizes {
-    tokens: u64,
-    /// `[tokens, hidden]`, and of this rank's tokens of the residual stream.
-    whole: u64,
-    local: u64,
-    /// What a norm keeps of its rows.
-    stats: u64,
-    qkv: u64,
-    width: u64,
-    scores: u64,
-    fc1: u64,
-    ffn: u64,
+/// Adds up buffers, each with its padding.
+#[derive(Default)]
+struct Buffers(u64);
+
+impl Buffers {
+    fn add(&mut self, count: u64, words: u64) {
+        self.0 += count * words.max(1).next_multiple_of(ALIGN_WORDS);
+    }
 }
 
-impl Sizes {
-    fn of(shape: &ModelShape) -> Sizes {
+/// Words of a layer's tensors on one rank, for one microbatch.
+struct LayerWords {
+    /// `[tokens, hidden]` and `[local tokens, hidden]`.
+    whole: u64,
+    local: u64,
+    /// What norms keep of each row.
+    stats: u64,
+    /// `[tokens, heads joined]`, `[tokens, qkv's rows]`, `[tokens, ffn]`, `[tokens, fc1's rows]`.
+    width: u64,
+    qkv: u64,
+    ffn: u64,
+    fc1: u64,
+    scores: u64,
+}
+
+impl LayerWords {
+    fn of(shape: &ModelShape) -> LayerWords {
         let (tokens, rows) = (u64::from(shape.tokens()), u64::from(shape.local_tokens()));
         let hidden = u64::from(shape.hidden_size);
-        let stats = match shape.normalization {
-            Normalization::RMSNorm => rows,
-            Normalization::LayerNorm => 2 * rows,
-        };
         let ffn = tokens * u64::from(shape.local_ffn());
-        Sizes {
-            tokens,
+        LayerWords {
             whole: tokens * hidden,
             local: rows * hidden,
-            stats,
-            qkv: tokens * u64::from(shape.local_qkv()),
+            stats: match shape.normalization {
+                Normalization::RMSNorm => rows,
+                Normalization::LayerNorm => 2 * rows,
+            },
             width: tokens * u64::from(shape.local_width()),
-            scores: tokens * u64::from(shape.local_heads()) * u64::from(shape.seq_length),
-            fc1: u64::from(shape.fc1_halves()) * ffn,
+            qkv: tokens * u64::from(shape.local_qkv()),
             ffn,
+            fc1: u64::from(shape.fc1_halves()) * ffn,
+            scores: tokens * u64::from(shape.local_heads()) * u64::from(shape.seq_length),
         }
     }
 
-    /// Buffers of a `LayerSaved`: how many, and their words.
-    fn layer(&self) -> [(u64, u64); 8] {
+    /// (count, words): what `LayerSaved` has.
+    fn saved(&self) -> [(u64, u64); 8] {
         [
             (2, self.whole),
             (2, self.stats),
@@ -79,7 +87,7 @@ impl Sizes {
         ]
     }
 
-    /// Buffers of a `Scratch`, but for the parts of weight gradients.
+    /// (count, words): what `Scratch` has.
     fn scratch(&self, shape: &ModelShape) -> [(u64, u64); 10] {
         let embedding = u64::from(shape.local_vocab()) * u64::from(shape.hidden_size);
         [
@@ -94,16 +102,6 @@ impl Sizes {
             (u64::from(shape.attention_dropout > 0.0), self.scores),
             (u64::from(shape.ties_on_one_stage()), embedding),
         ]
-    }
-}
-
-/// Adds up buffers, each with its padding.
-#[derive(Default)]
-struct Buffers(u64);
-
-impl Buffers {
-    fn add(&mut self, count: u64, words: u64) {
-        self.0 += count * words.max(1).next_multiple_of(ALIGN_WORDS);
     }
 }
 
@@ -144,46 +142,48 @@ impl TrainOptions {
         let shape = &self.model;
         let microbatches = self.microbatches();
         let stages = self.layout.pipeline_model_parallel_size;
-        let schedule = self.pipeline_schedule(stage);
-        let schedule = schedule.expect("the options were checked");
-        let chunks = 0..self.layout.num_virtual_stages_per_pipeline_rank;
-        let in_flight: u64 = chunks
-            .map(|chunk| u64::from(in_flight(&schedule, chunk)))
-            .sum();
-        let layers = u64::from(shape.layers_per_stage());
-        let sizes = Sizes::of(shape);
-        let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
-
+        let sizes = LayerWords::of(shape);
+        let tokens = u64::from(shape.tokens());
         let mut buffers = Buffers::default();
-        // Each layer of each microbatch in flight: `LayerSaved`.
-        let chunks = u64::from(self.layout.num_virtual_stages_per_pipeline_rank);
-        let units = self.recompute.units(shape.layers_per_stage());
-        let again: u64 = units.iter().map(|unit| unit.len() as u64).sum();
-        let workspace = self.recompute.workspace_layers(shape.layers_per_stage());
-        // Of layers that are computed again the last one of a unit keeps its output.
-        let saved = in_flight * (layers - again) + chunks * u64::from(workspace);
-        buffers.add(in_flight * units.len() as u64, sizes.local);
-        for (count, words) in sizes.layer() {
-            buffers.add(saved * count, words);
-        }
-        buffers.add(in_flight * 2, sizes.local);
+        self.add_saved(stage, &sizes, &mut buffers);
         // One set for all: `Scratch`, the rotary tables, the pipeline's gradient, the data.
         for (count, words) in sizes.scratch(shape) {
             buffers.add(count, words);
         }
         if shape.wgrad_splits > 1 {
+            let greatest = parameters.iter().map(Parameter::len).max().unwrap_or(0);
             buffers.add(1, u64::from(shape.wgrad_splits) * u64::from(greatest));
         }
         buffers.add(
             1,
             u64::from(shape.seq_length) * u64::from(shape.kv_channels),
         );
-        buffers.add(3, u64::from(microbatches) * sizes.tokens);
+        buffers.add(3, u64::from(microbatches) * tokens);
         if stage + 1 == stages {
-            buffers.add(2, sizes.tokens * u64::from(shape.local_vocab()));
+            buffers.add(2, tokens * u64::from(shape.local_vocab()));
             buffers.add(1, sizes.whole);
-            buffers.add(5, sizes.tokens);
+            buffers.add(5, tokens);
         }
         buffers.0
+    }
+
+    /// What microbatches in flight keep of each layer, `LayerSaved`, and what is kept of none.
+    fn add_saved(&self, stage: u32, sizes: &LayerWords, buffers: &mut Buffers) {
+        let schedule = self.pipeline_schedule(stage);
+        let schedule = schedule.expect("the options were checked");
+        let chunks = 0..self.layout.num_virtual_stages_per_pipeline_rank;
+        let flights = chunks.map(|chunk| u64::from(in_flight(&schedule, chunk)));
+        let in_flight: u64 = flights.sum();
+        let layers = self.model.layers_per_stage();
+        let units = self.recompute.units(layers);
+        let again: u64 = units.iter().map(|unit| unit.len() as u64).sum();
+        let chunks = u64::from(self.layout.num_virtual_stages_per_pipeline_rank);
+        let workspace = chunks * u64::from(self.recompute.workspace_layers(layers));
+        let kept = in_flight * (u64::from(layers) - again);
+        for (count, words) in sizes.saved() {
+            buffers.add((kept + workspace) * count, words);
+        }
+        // The input and its gradient, and the output of each unit that is computed again.
+        buffers.add(in_flight * (2 + units.len() as u64), sizes.local);
     }
 }

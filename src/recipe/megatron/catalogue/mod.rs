@@ -133,6 +133,13 @@ impl Catalogue {
         self.attributes.get(dest).copied()
     }
 
+    /// Every attribute that a dump of arguments may list, with what is known of it.
+    pub fn attributes(&self) -> impl Iterator<Item = (&str, &'static Argument)> {
+        self.attributes
+            .iter()
+            .map(|(dest, argument)| (dest.as_str(), *argument))
+    }
+
     /// Names of the same sort as `name`, for a suggestion.
     pub fn names_like<'a>(&'a self, name: &str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         if name.starts_with("--") {

@@ -39,7 +39,7 @@ pub(crate) enum Reading {
     Ranks,
     /// No argument, or not a value of it: a finding says so.
     Refused(String),
-    /// An attribute of a dump that is not known, at `None`: nothing asks for it.
+    /// An attribute of a dump that is not known, at `None` or `False`: nothing asks for it.
     Absent,
 }
 
@@ -78,7 +78,8 @@ impl<'a> Values<'a> {
         }
         let Some((argument, spelling)) = self.catalogue.find(&given.flag) else {
             let mut finding = unknown(self.catalogue, given);
-            if given.value == GivenValue::Nothing && !given.flag.starts_with("--") {
+            let asks = !matches!(given.value, GivenValue::Nothing | GivenValue::Off);
+            if !asks && !given.flag.starts_with("--") && !given.flag.contains('.') {
                 finding.severity = Severity::Warning;
                 findings.push(finding);
                 return Reading::Absent;

@@ -85,13 +85,13 @@ impl Draft<'_, '_> {
         if values.flag("use_rotary_position_embeddings") {
             let dest = "use_rotary_position_embeddings";
             let place = values.place(dest).clone();
-            self.put(
-                "position_embedding_type",
-                Value::Text("rope".to_string()),
-                place,
-            );
+            let rope = Value::Text("rope".to_string());
+            self.put("position_embedding_type", rope, place);
         } else {
             self.word("position_embedding_type", "position_embedding_type");
+            if values.text("position_embedding_type") != Some("rope") {
+                return;
+            }
         }
         self.real("rotary_base", "rotary_base");
     }
