@@ -106,7 +106,7 @@ fn a_functional_test_is_understood_scaled_and_proved() {
     assert_eq!(change(&report, "hidden_size"), Some(("256", "32")));
     assert_eq!(change(&report, "microbatches of a rank"), None);
     assert_eq!(report["ranks"], 16);
-    assert_eq!(report["recipe"]["global_batch_size"], 12);
+    assert_eq!(report["recipe"]["global_batch_size"], 24);
     assert_eq!(report["verdicts"]["across"], "not-checked");
     let basis = report["certificate"]["plan_basis"].as_str().unwrap();
     assert!(basis.contains("full-size bytes"), "{basis}");

@@ -1,6 +1,7 @@
 //! How many addends each family of sums has, here and at full size.
 
 use crate::prove::sweep::FullSizeAddends;
+use crate::recipe::PositionEmbedding;
 use crate::scenario::{FullSize, Scenario};
 use crate::train::CommunicatorKind;
 use crate::world::{Family, GroupId};
@@ -16,6 +17,7 @@ pub struct FullSizeCounts {
     sharded: bool,
     sequence_parallel: bool,
     clips: bool,
+    learns_positions: bool,
 }
 
 impl FullSizeCounts {
@@ -30,6 +32,7 @@ impl FullSizeCounts {
             sharded: recipe.use_distributed_optimizer,
             sequence_parallel: recipe.sequence_parallel,
             clips: recipe.clip_grad > 0.0,
+            learns_positions: recipe.position_embedding_type == PositionEmbedding::LearnedAbsolute,
         }
     }
 
@@ -98,6 +101,15 @@ impl FullSizeAddends for FullSizeCounts {
             (Some(CommunicatorKind::Instance), _) => grown(full.world_size(), own.world_size()),
             (None, Family::DpGradients | Family::WgradSplitK | Family::MicrobatchAccumulation) => {
                 self.layout_size(family, full)
+            }
+            // A learned position has a row of each sample of a microbatch.
+            (None, Family::EmbeddingGrad)
+                if self.learns_positions && here <= own.micro_batch_size =>
+            {
+                grown(
+                    u64::from(full.micro_batch_size),
+                    u64::from(own.micro_batch_size),
+                )
             }
             (None, Family::EmbeddingGrad | Family::NormWeightGrad | Family::BiasGrad) => {
                 grown(Self::tokens(full), Self::tokens(own))
