@@ -206,7 +206,7 @@ fn lint_runs_nothing_and_refuses_what_megatron_would() {
     let broken = CASE.replace("NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0", "NVTE_DEBUG: 0");
     let path = folder.put("broken", &broken).display().to_string();
     for flags in [&["--lint-only"][..], &[]] {
-        let arguments = [&["check", &path, "--format", "json"], flags].concat();
+        let arguments = [&["check", &path, "--format", "json"][..], flags].concat();
         let (code, text, _) = folder.run(&arguments);
         assert_eq!(code, 2, "{text}");
         assert!(text.contains("NVTE_ALLOW_NONDETERMINISTIC_ALGO"), "{text}");
