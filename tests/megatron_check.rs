@@ -106,7 +106,7 @@ fn a_functional_test_is_understood_scaled_and_proved() {
     assert_eq!(change(&report, "hidden_size"), Some(("256", "32")));
     assert_eq!(change(&report, "microbatches of a rank"), None);
     assert_eq!(report["ranks"], 16);
-    assert_eq!(report["recipe"]["global_batch_size"], 12);
+    assert_eq!(report["recipe"]["global_batch_size"], 24);
     assert_eq!(report["verdicts"]["across"], "not-checked");
     let basis = report["certificate"]["plan_basis"].as_str().unwrap();
     assert!(basis.contains("full-size bytes"), "{basis}");
@@ -206,7 +206,7 @@ fn lint_runs_nothing_and_refuses_what_megatron_would() {
     let broken = CASE.replace("NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0", "NVTE_DEBUG: 0");
     let path = folder.put("broken", &broken).display().to_string();
     for flags in [&["--lint-only"][..], &[]] {
-        let arguments = [&["check", &path, "--format", "json"], flags].concat();
+        let arguments = [&["check", &path, "--format", "json"][..], flags].concat();
         let (code, text, _) = folder.run(&arguments);
         assert_eq!(code, 2, "{text}");
         assert!(text.contains("NVTE_ALLOW_NONDETERMINISTIC_ALGO"), "{text}");

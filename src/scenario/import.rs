@@ -26,7 +26,7 @@ pub fn import(
 ) -> Option<Import> {
     let (given, understood) = imported::job(source, path, overrides, findings)?;
     let scenario = imported::small(&understood, source, overrides, findings).map(|scaled| {
-        let text = imported::generated(&given, &understood, &scaled, path);
+        let text = imported::generated(&given, &understood, &scaled, path, overrides);
         let name = escaped(&source.name);
         format!("# Made of {name} by `bitproof import recipe`.\n{text}")
     });

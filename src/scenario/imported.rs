@@ -11,7 +11,7 @@ use crate::diagnostic::document::Table;
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::lint::lint;
 use crate::recipe::megatron::{
-    Derivation, GivenJob, GivenKind, JudgedArgument, Rerun, UnderstandOptions, Understood, World,
+    Derivation, GivenJob, GivenKind, JudgedArgument, UnderstandOptions, Understood, World,
     WorldBasis, understand,
 };
 use crate::recipe::{Change, Recipe, ScaleOptions, Scaled, scaled};
@@ -72,7 +72,7 @@ pub(super) fn scenario(
         return Err(findings.into_vec());
     };
     let loaded = small(&understood, source, overrides, &mut findings).and_then(|scaled| {
-        let text = generated(&given, &understood, &scaled, path);
+        let text = generated(&given, &understood, &scaled, path, overrides);
         let name = format!("{} (scaled)", source.name);
         let mut loaded = from_generated(&Source::new(name, text), path, overrides, &mut findings)?;
         loaded.imported = Some(imported(source, &given, &understood, scaled));
@@ -173,6 +173,7 @@ pub(super) fn generated(
     understood: &Understood,
     scaled: &Scaled,
     path: &Path,
+    overrides: &Overrides,
 ) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy());
     let name = match (&given.case, stem) {
@@ -181,10 +182,11 @@ pub(super) fn generated(
         (None, None) => "job".to_string(),
     };
     let steps = scaled.recipe.train_iters;
+    let asked = overrides.steps.map_or(steps, |asked| asked.min(steps));
     let generated = Generated {
         name: &name,
         steps,
-        checkpoint: checkpoint(&understood.rerun, understood, steps),
+        checkpoint: checkpoint(understood, steps, asked),
         full_size: FullSize::of_job(&scaled.full),
         recipe: &scaled.recipe,
     };
@@ -192,8 +194,9 @@ pub(super) fn generated(
 }
 
 /// A test that resumes does so at the same fraction of its steps; every other job is resumed as
-/// any scenario is.
-fn checkpoint(rerun: &Rerun, understood: &Understood, steps: u32) -> Option<Checkpoint> {
+/// any scenario is. `asked` steps are checked of `steps`.
+fn checkpoint(understood: &Understood, steps: u32, asked: u32) -> Option<Checkpoint> {
+    let rerun = &understood.rerun;
     let whole = understood
         .recipe
         .as_ref()
@@ -210,7 +213,8 @@ fn checkpoint(rerun: &Rerun, understood: &Understood, steps: u32) -> Option<Chec
         )
     });
     let reshard: Vec<String> = reshard.collect();
-    let last = steps.checked_sub(1).filter(|last| *last > 0)?;
+    // A run of one step cannot be resumed: it is left to the reader of the scenario to say so.
+    let last = asked.checked_sub(1).filter(|last| *last > 0)?;
     if rerun.restarts.is_empty() && reshard.is_empty() {
         return None;
     }

@@ -6,7 +6,7 @@ use crate::recipe::Recipe;
 /// A key, how a recipe has it, and why it may differ.
 type Row = (&'static str, fn(&Recipe) -> Option<u32>, &'static str);
 
-const WIDTH: &str = "orders follow from the layout: heads, groups and ratios are kept";
+const WIDTH: &str = "heads, groups and ratios are kept";
 const BYTES: &str = "plans are those of the full size";
 const FRACTION: &str = "in proportion to the steps";
 

@@ -1,6 +1,6 @@
 //! The sizes of a small model with the structure of a large one.
 
-use crate::recipe::Recipe;
+use crate::recipe::{PositionEmbedding, Recipe};
 
 /// Width of the residual stream that the small model is given, about; and a narrower one for many
 /// layers.
@@ -10,9 +10,11 @@ const HIDDEN_OF_MANY: u32 = 16;
 const LAYERS_MANY: u32 = 5;
 /// Model chunks over all stages above which each has one layer only.
 const CHUNKS_MANY: u32 = 8;
-const SEQ_LENGTH: u32 = 16;
-/// Sequences of a microbatch: as many meet in a row of the position table's gradient.
-const MICRO_BATCH: u32 = 4;
+const SEQ_LENGTH: u32 = 32;
+/// Samples of a microbatch, and their length, where positions are learned: a position's gradient
+/// is a sum over the samples.
+const SAMPLES: u32 = 4;
+const SEQ_LENGTH_OF_SAMPLES: u32 = 16;
 /// Bytes.
 const VOCABULARY: u32 = 256;
 /// Query heads of a group, at most.
@@ -101,13 +103,18 @@ fn layers(full: &Recipe, chunks: u32) -> u32 {
 
 /// Sequence length and microbatch size.
 fn tokens(full: &Recipe, tensor: u32) -> (u32, u32) {
+    let (length, samples) = match full.position_embedding_type {
+        PositionEmbedding::LearnedAbsolute => (SEQ_LENGTH_OF_SAMPLES, SAMPLES),
+        _ => (SEQ_LENGTH, 1),
+    };
     // Sequence parallelism gives each rank its part, and every part is read in fours.
-    let seq = SEQ_LENGTH.next_multiple_of(LANES * tensor);
-    let batch = full.micro_batch_size.min(MICRO_BATCH);
+    let seq = length.next_multiple_of(LANES * tensor);
     if full.seq_length > seq {
-        (seq, batch)
+        (seq, full.micro_batch_size.min(samples))
+    } else if samples > 1 {
+        (full.seq_length, full.micro_batch_size)
     } else if full.seq_length.is_multiple_of(LANES) {
-        (full.seq_length, batch)
+        (full.seq_length, 1)
     } else {
         (full.seq_length, full.micro_batch_size)
     }

@@ -62,6 +62,16 @@ fn a_job_keeps_its_layout_and_loses_its_size() {
     assert!((5_000..60_000).contains(&parameters), "{parameters}");
 }
 
+/// A learned position's gradient is a sum over the samples of a microbatch.
+#[test]
+fn learned_positions_keep_samples() {
+    let learned = gpt(8, 2, 2, "position_embedding_type = \"learned_absolute\"\n");
+    let here = scaled(&learned, &assumed()).unwrap().recipe;
+    assert_eq!((here.seq_length, here.micro_batch_size), (16, 4));
+    assert_eq!(here.max_position_embeddings, 16);
+    assert_eq!(here.microbatch_count(), learned.microbatch_count());
+}
+
 #[test]
 fn a_world_that_was_given_is_not_grown() {
     let full = gpt(8, 2, 2, "");
