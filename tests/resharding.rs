@@ -101,9 +101,13 @@ fn the_state_is_equal_at_load_on_every_layout() {
         ("use_distributed_optimizer = true", "ddp_bucket_size = 700"),
         ("bf16 = true", "bf16 = true\nuse_tp_pp_dp_mapping = true"),
         ("bf16 = true", "sequence_parallel = true"),
+        (
+            "lr = ",
+            "untie_embeddings_and_output_weights = false\ndisable_bias_linear = false\nlr = ",
+        ),
     ] {
         let straight = Straight::new(scenario(change, RESTARTS));
-        let layouts: &[&str] = match change.0 {
+        let layouts: &[&str] = match change.1 {
             "lr = " => &["1x4xNone", "4x2xNone", "1x1xNone", "2x2x2"],
             _ => &["1x4xNone"],
         };
