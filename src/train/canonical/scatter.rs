@@ -42,8 +42,8 @@ impl CanonicalState {
         Ok(Checkpoint::new(self.steps, parts?))
     }
 
-    /// The tensor that `fault` would damage in a checkpoint for `options`, or the component, of which
-    /// all tensors are damaged; `None` where the layout or the state has no place for it.
+    /// The tensor that `fault` would damage in a checkpoint for `options`, or the component where
+    /// all of its tensors are damaged; `None` where the layout or the state has no place for it.
     pub fn fault_target(
         &self,
         options: &TrainOptions,
