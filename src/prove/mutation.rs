@@ -103,7 +103,10 @@ fn reshard_faults(
             (None, _) => Fate::NotPlanted,
             (Some(_), None) => Fate::Caught,
             (Some((component, name)), Some(reason)) => Fate::Missed {
-                site: format!("{component} `{name}` at the load on {layout}"),
+                site: match name {
+                    Some(name) => format!("{component} `{name}` at the load on {layout}"),
+                    None => format!("{component} at the load on {layout}"),
+                },
                 reason,
             },
         };

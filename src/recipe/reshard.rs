@@ -90,6 +90,9 @@ impl Recipe {
     /// (`validate_args`).
     pub fn resharded(&self, layout: ReshardLayout) -> Result<Recipe, Vec<Diagnostic>> {
         let mut changed = self.clone();
+        if layout == self.own_layout() {
+            return Ok(changed);
+        }
         changed.tensor_model_parallel_size = layout.tensor_model_parallel_size;
         changed.pipeline_model_parallel_size = layout.pipeline_model_parallel_size;
         changed.num_virtual_stages_per_pipeline_rank = layout.num_virtual_stages_per_pipeline_rank;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::gather::first_difference;
-use super::{CanonicalState, Form};
+use super::{CanonicalError, CanonicalState, Form};
 use crate::world::{Component, StateTensor};
 
 /// A whole tensor that differs.
@@ -54,6 +54,30 @@ impl CanonicalState {
             .filter(|(component, _)| counts(*component))
             .filter_map(|key| difference(key, a.get(key).copied(), b.get(key).copied()))
             .collect()
+    }
+
+    /// Whether what was loaded in the place of this state, or why nothing could be, names a planted
+    /// fault's target: the tensor, or any of the component.
+    pub fn names_fault(
+        &self,
+        loaded: &Result<CanonicalState, CanonicalError>,
+        counts: impl Fn(Component) -> bool,
+        (component, name): (Component, Option<&str>),
+    ) -> bool {
+        let is_target =
+            |of: Component, found: &str| of == component && name.is_none_or(|name| name == found);
+        match loaded {
+            Ok(loaded) => {
+                let differences = self.differences(loaded, counts);
+                differences
+                    .iter()
+                    .any(|found| is_target(found.component, &found.name))
+            }
+            Err(error) => {
+                let (of, found) = error.tensor();
+                is_target(of, found)
+            }
+        }
     }
 
     /// Every tensor by component and name, RNG states under their places.

@@ -127,6 +127,32 @@ pub enum CanonicalError {
     },
 }
 
+impl CanonicalError {
+    /// What it is about.
+    pub fn tensor(&self) -> (Component, &str) {
+        match self {
+            CanonicalError::Disagree {
+                component, name, ..
+            }
+            | CanonicalError::Missing {
+                component, name, ..
+            }
+            | CanonicalError::Unknown {
+                component, name, ..
+            }
+            | CanonicalError::Length {
+                component, name, ..
+            }
+            | CanonicalError::Type {
+                component, name, ..
+            }
+            | CanonicalError::Hole {
+                component, name, ..
+            } => (*component, name),
+        }
+    }
+}
+
 impl CanonicalState {
     pub fn tensor(&self, component: Component, name: &str) -> Option<&StateTensor> {
         self.tensors.get(&(component, name.to_string()))

@@ -42,13 +42,13 @@ impl CanonicalState {
         Ok(Checkpoint::new(self.steps, parts?))
     }
 
-    /// The tensor that `fault` would damage first in a checkpoint for `options`; `None` where the
-    /// layout or the state has no place for it.
+    /// The tensor that `fault` would damage in a checkpoint for `options`, or the component where
+    /// all of its tensors are damaged; `None` where the layout or the state has no place for it.
     pub fn fault_target(
         &self,
         options: &TrainOptions,
         fault: ReshardFault,
-    ) -> Option<(Component, String)> {
+    ) -> Option<(Component, Option<String>)> {
         let holding = Holding::of(options, 0);
         match fault {
             ReshardFault::SwappedHalves => {
@@ -60,18 +60,14 @@ impl CanonicalState {
                     })
                 };
                 let parameter = rows(2).or(rows(1))?;
-                Some((Component::Model, parameter.name.clone()))
+                Some((Component::Model, Some(parameter.whole_name().to_string())))
             }
-            ReshardFault::ShiftedShard => {
-                let piece = holding.pieces().into_iter().next()?;
-                let name = holding.parameters[piece.parameter].name.clone();
-                shards(options).then_some((Component::MainParams, name))
-            }
+            ReshardFault::ShiftedShard => shards(options).then_some((Component::MainParams, None)),
             ReshardFault::OtherTensor => {
                 let mut names = self.tensors.keys();
                 let (_, name) = names
                     .find(|(of, name)| *of == Component::ExpAvg && self.stand_in(name).is_some())?;
-                Some((Component::ExpAvg, name.clone()))
+                Some((Component::ExpAvg, Some(name.clone())))
             }
         }
     }
@@ -95,7 +91,7 @@ struct Scattering<'a> {
     state: &'a CanonicalState,
     options: &'a TrainOptions,
     /// The planted fault and the tensor that it damages.
-    target: Option<(ReshardFault, (Component, String))>,
+    target: Option<(ReshardFault, (Component, Option<String>))>,
 }
 
 impl Scattering<'_> {
@@ -187,7 +183,9 @@ impl Scattering<'_> {
         let parameter = &holding.parameters[place];
         let index = holding.whole_index(parameter, local);
         match &self.target {
-            Some((ReshardFault::SwappedHalves, (_, name))) if name == parameter.whole_name() => {
+            Some((ReshardFault::SwappedHalves, (_, name)))
+                if name.as_deref() == Some(parameter.whole_name()) =>
+            {
                 let len = holding.whole_len(parameter);
                 (index + len / 2) % len
             }
@@ -206,7 +204,7 @@ impl Scattering<'_> {
         let parameter = &holding.parameters[place];
         let name = || parameter.whole_name().to_string();
         let mut whole = self.state.tensor(component, parameter.whole_name());
-        if let Some((ReshardFault::OtherTensor, (of, damaged))) = &self.target
+        if let Some((ReshardFault::OtherTensor, (of, Some(damaged)))) = &self.target
             && *of == component
             && damaged == parameter.whole_name()
         {

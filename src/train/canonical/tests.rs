@@ -14,9 +14,40 @@ use crate::train::layout::Layout;
 const LAYERS: u32 = 4;
 
 /// (tensor, pipeline, data) ranks, sharded optimizer, bucket size, stages numbered first.
-type Drawn = (u32, u32, u32, bool, Option<u32>, bool);
+type Plain = (u32, u32, u32, bool, Option<u32>, bool);
 
-fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
+/// A layout, interleaved where its layers allow it, with two optimizer instances where its
+/// data-parallel ranks do.
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    plain: Plain,
+    interleaved: bool,
+    instances: bool,
+}
+
+impl Drawn {
+    fn made_up(&self) -> CanonicalState {
+        made_up(self.plain.0, self.plain.1)
+    }
+
+    fn options(&self) -> TrainOptions {
+        let mut options = options(self.plain);
+        let layout = &mut options.layout;
+        if self.interleaved && layout.pipeline_model_parallel_size == 2 {
+            layout.num_virtual_stages_per_pipeline_rank = 2;
+            options.model.pipeline_model_parallel_size = 4;
+            options.microbatch_group_size_per_virtual_pipeline_stage = 2;
+        }
+        if self.instances && options.use_distributed_optimizer {
+            let halves = layout.data_parallel_size.is_multiple_of(2);
+            layout.num_distributed_optimizer_instances = 1 + u32::from(halves);
+        }
+        options.check().expect("a sound layout");
+        options
+    }
+}
+
+fn options((tp, pp, dp, sharded, bucket, stages_first): Plain) -> TrainOptions {
     let options = TrainOptions {
         model: ModelShape {
             num_layers: LAYERS,
@@ -54,7 +85,7 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
             num_distributed_optimizer_instances: 1,
         },
         microbatch_group_size_per_virtual_pipeline_stage: 1,
-        global_batch_size: 12,
+        global_batch_size: 24,
         use_distributed_optimizer: sharded,
         grad_reduce_in_bf16: false,
         ddp_reduce_scatter_with_fp32_accumulation: false,
@@ -79,14 +110,19 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Drawn) -> TrainOptions {
 }
 
 fn any_layout() -> impl Strategy<Value = Drawn> {
-    (
+    let plain = (
         prop::sample::select(vec![1, 2, 4]),
         prop::sample::select(vec![1, 2, 4]),
         prop::sample::select(vec![1, 2, 3, 4]),
         any::<bool>(),
         prop::option::of(1u32..4_000),
         any::<bool>(),
-    )
+    );
+    (plain, any::<bool>(), any::<bool>()).prop_map(|(plain, interleaved, instances)| Drawn {
+        plain,
+        interleaved,
+        instances,
+    })
 }
 
 /// Words that tell every element of every tensor apart.
@@ -166,10 +202,7 @@ fn slice(whole: &[u32], partition: Partition, shape: (u32, u32), rank: u32, tp: 
 /// What a rank should hold, without any of the code under test.
 fn expected(state: &CanonicalState, options: &TrainOptions, rank: u32) -> RankState {
     let place = options.layout.coordinates(rank);
-    let (tp, dp) = (
-        options.layout.tensor_model_parallel_size,
-        options.layout.data_parallel_size,
-    );
+    let tp = options.layout.tensor_model_parallel_size;
     let flat = FlatLayout::of(options, place.stage);
     let parameters = &flat.parameters;
     let mut part = RankState::default();
@@ -190,13 +223,14 @@ fn expected(state: &CanonicalState, options: &TrainOptions, rank: u32) -> RankSt
             let words = cut(component, parameter).words;
             buffer[*offset as usize..][..words.len()].copy_from_slice(&words);
         }
-        if options.use_distributed_optimizer && dp > 1 {
-            let shards = flat.buckets.iter().flat_map(|bucket| {
+        let shards = options.layout.instance_size();
+        if options.use_distributed_optimizer && shards > 1 {
+            let parts = flat.buckets.iter().flat_map(|bucket| {
                 let words = &buffer[bucket.range.start as usize..bucket.range.end as usize];
-                let len = words.len() / dp as usize;
-                words[place.data as usize * len..][..len].to_vec()
+                let len = words.len() / shards as usize;
+                words[(place.data % shards) as usize * len..][..len].to_vec()
             });
-            buffer = shards.collect();
+            buffer = parts.collect();
         }
         part.insert(component, name, tensor(Dtype::F32, buffer));
     }
@@ -223,8 +257,8 @@ proptest! {
     /// Any layout to any other one and back: whole tensors come through unchanged.
     #[test]
     fn resharding_keeps_the_state(from in any_layout(), to in any_layout()) {
-        let state = made_up(from.0, from.1);
-        let (from, to) = (options(from), options(to));
+        let state = from.made_up();
+        let (from, to) = (from.options(), to.options());
         let saved = state.scatter(&from).unwrap();
         let gathered = CanonicalState::gather(&from, &saved).unwrap();
         prop_assert_eq!(&gathered, &state);
@@ -247,8 +281,7 @@ proptest! {
     /// Each rank gets what a cut by loops over the whole tensors gives it.
     #[test]
     fn parts_are_slices_of_the_whole(layout in any_layout()) {
-        let state = made_up(layout.0, layout.1);
-        let options = options(layout);
+        let (state, options) = (layout.made_up(), layout.options());
         let parts = state.scatter(&options).unwrap();
         for rank in 0..options.layout.world_size() {
             prop_assert_eq!(parts.rank(rank), Some(&expected(&state, &options, rank)), "{}", rank);
@@ -258,26 +291,20 @@ proptest! {
     /// Negative control: state that lands in the wrong place is found, and the tensor named.
     #[test]
     fn misplaced_state_is_found_and_named(layout in any_layout()) {
-        let state = made_up(layout.0, layout.1);
-        let options = options(layout);
+        let (state, options) = (layout.made_up(), layout.options());
         let right = state.scatter(&options).unwrap();
         for fault in ReshardFault::ALL {
             let wrong = state.scatter_with(&options, Some(fault)).unwrap();
             let Some((component, name)) = state.fault_target(&options, fault) else {
                 let is_sharded = options.use_distributed_optimizer
-                    && options.layout.data_parallel_size > 1;
+                    && options.layout.instance_size() > 1;
                 prop_assert!(fault == ReshardFault::ShiftedShard && !is_sharded);
                 prop_assert_eq!(&wrong, &right);
                 continue;
             };
-            let named = match CanonicalState::gather(&options, &wrong) {
-                Ok(gathered) => state.differences(&gathered, all).iter().any(|difference| {
-                    difference.component == component && difference.name == name
-                }),
-                // Copies that tensor-parallel ranks hold are found to differ before anything else.
-                Err(error) => error.to_string().starts_with(component.name()),
-            };
-            prop_assert!(named, "{fault:?} is not found in {component} {name}");
+            let loaded = CanonicalState::gather(&options, &wrong);
+            let named = state.names_fault(&loaded, all, (component, name.as_deref()));
+            prop_assert!(named, "{fault:?} is not found in {component} {name:?}");
         }
     }
 }

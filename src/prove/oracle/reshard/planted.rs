@@ -12,8 +12,8 @@ use crate::world::RunRecord;
 pub struct Planted {
     /// The fault's name in reports.
     pub kind: String,
-    /// What it damages; `None` where the layout has no place for it.
-    pub target: Option<(Component, String)>,
+    /// What it damages, a tensor or the whole component; `None` where there is no place for it.
+    pub target: Option<(Component, Option<String>)>,
     /// Why it does not count as caught.
     pub missed: Option<String>,
 }
@@ -64,28 +64,17 @@ fn misplaced(
         });
     };
     let left = state.not_carried_to(&options);
-    let differences = match loaded(session, wrong)? {
-        Ok(loaded) => state.differences(&loaded, |of| !left.contains(&of)),
-        // A load that is refused has seen the fault, if it says where.
-        Err(error) => {
-            let is_named = error.to_string().contains(&name);
-            return Ok(Planted {
-                kind,
-                target: Some((component, name)),
-                missed: (!is_named).then(|| format!("what was reported is: {error}")),
-            });
-        }
-    };
-    let is_named =
-        |difference: &StateDifference| difference.component == component && difference.name == name;
-    let missed = match differences.iter().any(is_named) {
-        true => None,
-        false => Some(named(&differences)),
+    let counts = |of: Component| !left.contains(&of);
+    let loaded = loaded(session, wrong)?;
+    let is_named = state.names_fault(&loaded, counts, (component, name.as_deref()));
+    let reported = || match &loaded {
+        Ok(loaded) => named(&state.differences(loaded, counts)),
+        Err(error) => format!("what was reported is: {error}"),
     };
     Ok(Planted {
         kind,
+        missed: (!is_named).then(reported),
         target: Some((component, name)),
-        missed,
     })
 }
 
@@ -108,7 +97,7 @@ fn lost(
     Ok(Planted {
         kind,
         // Where every tensor is what a fresh start has, nothing is lost.
-        target: (!differences.is_empty()).then(|| (component, "all of it".to_string())),
+        target: (!differences.is_empty()).then_some((component, None)),
         missed: (!is_named && !differences.is_empty()).then(|| named(&differences)),
     })
 }
