@@ -31,6 +31,10 @@ pub const ARGUMENTS_MAX: usize = 4_096;
 pub const PHASES_MAX: usize = 64;
 /// Longest value of one argument or variable: 64 KiB.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
+/// All values of a YAML document together: aliases repeat a long one in a few letters.
+pub const VALUES_BYTES_MAX: usize = 4 << 20;
+/// Programs that a script launches.
+pub const LAUNCHES_MAX: usize = 256;
 /// Collections within collections of a YAML document, and merges within merges.
 pub const YAML_DEPTH_MAX: usize = 64;
 /// Scalars, sequences and mappings of a YAML document.

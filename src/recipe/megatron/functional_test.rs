@@ -12,7 +12,7 @@ use super::spelling::Spellings;
 use super::yaml::{self, Document, Entry, Merges, View};
 use super::{GivenJob, GivenKind, GivenPhase, GivenVariable};
 use crate::diagnostic::{Diagnostic, Findings, Source, escaped, nearest};
-use crate::recipe::limits::{ARGUMENTS_MAX, ENV_COUNT_MAX, PHASES_MAX};
+use crate::recipe::limits::{ARGUMENTS_MAX, ENV_COUNT_MAX, PHASES_MAX, VALUES_BYTES_MAX};
 
 /// Keys of a document beside the phases.
 const KEYS: [&str; 11] = [
@@ -45,6 +45,7 @@ pub(super) fn read(source: &Source, path: &Path, findings: &mut Findings) -> Opt
     let mut reader = Reader {
         document: &document,
         merges: Merges::default(),
+        value_bytes: 0,
         findings,
     };
     let job = reader.job(path);
@@ -66,6 +67,8 @@ fn phase_number(key: &str) -> Option<u32> {
 struct Reader<'a> {
     document: &'a Document,
     merges: Merges,
+    /// Bytes of names and values so far.
+    value_bytes: usize,
     findings: &'a mut Findings,
 }
 
@@ -97,15 +100,19 @@ impl<'a> Reader<'a> {
                 "MODE" => job.mode = self.word(&entry),
                 "LAUNCHER" => job.launcher = self.word(&entry),
                 key => match phase_number(key) {
-                    Some(number) => {
+                    Some(number) if phases.len() < PHASES_MAX => {
                         let phase = self.phase(&entry);
                         phases.insert(number, phase);
+                    }
+                    Some(_) => {
+                        let message = format!("there are more than {PHASES_MAX} phases");
+                        self.complain("too-many", message, entry.key_span, "one too many");
                     }
                     None => self.other(&entry),
                 },
             }
         }
-        self.phase_count(&phases);
+        self.require_first(&phases);
         job.phases = phases.into_values().collect();
         if let Some(entry) = variables {
             self.phase_variables(&entry, &mut job.phases);
@@ -113,7 +120,7 @@ impl<'a> Reader<'a> {
         job
     }
 
-    fn phase_count(&mut self, phases: &BTreeMap<u32, GivenPhase>) {
+    fn require_first(&mut self, phases: &BTreeMap<u32, GivenPhase>) {
         if !phases.contains_key(&0) {
             let message = "`MODEL_ARGS` is missing";
             self.findings.push(
@@ -121,14 +128,6 @@ impl<'a> Reader<'a> {
                     .at(&self.document.place_of(&self.document.root()), "")
                     .with_help("expected a key `MODEL_ARGS` with a mapping of flags to values"),
             );
-        }
-        if phases.len() > PHASES_MAX {
-            let message = format!("there are {} phases; at most {PHASES_MAX}", phases.len());
-            let span = phases
-                .values()
-                .next_back()
-                .map(|phase| phase.place.span.clone());
-            self.complain("too-many", message, &span.unwrap_or(0..0), "the last one");
         }
     }
 
@@ -141,6 +140,9 @@ impl<'a> Reader<'a> {
         };
         let mut spellings = Spellings::default();
         for argument in self.mapping(entry, "a mapping of flags to values") {
+            if !self.counts(&argument) {
+                break;
+            }
             if phase.arguments.len() == ARGUMENTS_MAX {
                 let message = format!("`{}` has more than {ARGUMENTS_MAX} entries", phase.name);
                 self.complain(
@@ -161,6 +163,23 @@ impl<'a> Reader<'a> {
             phase.arguments.extend(self.argument(&argument));
         }
         phase
+    }
+
+    /// Counts an entry before it is copied; whether there is room for it.
+    fn counts(&mut self, entry: &Entry<'_>) -> bool {
+        let had_room = self.value_bytes <= VALUES_BYTES_MAX;
+        self.value_bytes += entry.key.text.len() + self.document.text_bytes(entry.value);
+        let has_room = self.value_bytes <= VALUES_BYTES_MAX;
+        if had_room && !has_room {
+            let message = format!("all values together are longer than {VALUES_BYTES_MAX} bytes");
+            self.complain(
+                "too-long",
+                message,
+                entry.key_span,
+                "the limit is reached here",
+            );
+        }
+        has_room
     }
 
     fn argument(&mut self, entry: &Entry<'_>) -> Option<super::GivenArgument> {
@@ -184,6 +203,9 @@ impl<'a> Reader<'a> {
     fn variables(&mut self, entry: &Entry<'_>) -> Vec<GivenVariable> {
         let mut variables = Vec::new();
         for variable in self.mapping(entry, "a mapping of variables to values") {
+            if !self.counts(&variable) {
+                break;
+            }
             if variables.len() == ENV_COUNT_MAX {
                 let message = format!("`{}` has more than {ENV_COUNT_MAX} entries", entry.key.text);
                 self.complain(

@@ -17,7 +17,7 @@ use std::ops::Range;
 use super::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenVariable};
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{
-    ENV_COUNT_MAX, PHASES_MAX, SCRIPT_CHARS_MAX, SCRIPT_DEPTH_MAX, SCRIPT_WORDS_MAX,
+    ENV_COUNT_MAX, LAUNCHES_MAX, PHASES_MAX, SCRIPT_CHARS_MAX, SCRIPT_DEPTH_MAX, SCRIPT_WORDS_MAX,
 };
 use script::{Launch, Script, ScriptError};
 use shell::Remark;
@@ -86,6 +86,10 @@ fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
                     "at most {SCRIPT_WORDS_MAX} words and {SCRIPT_CHARS_MAX} characters are made \
                      of variables"
                 ))
+        }
+        ScriptError::TooMany(span) => {
+            let message = format!("there are more than {LAUNCHES_MAX} launches");
+            Diagnostic::error("too-many", message).at(&at(span), "one too many")
         }
         ScriptError::TooDeep(span) => {
             let message = format!("`sh -c` is nested deeper than {SCRIPT_DEPTH_MAX}");

@@ -6,7 +6,7 @@ use super::lexer::{self, Item};
 use super::shell::{Remark, Shell, TooLong, Value};
 use super::text::{Char, Text};
 use super::word::{LexError, Piece, Word};
-use crate::recipe::limits::SCRIPT_DEPTH_MAX;
+use crate::recipe::limits::{LAUNCHES_MAX, SCRIPT_DEPTH_MAX};
 
 /// A command that starts a Python program, with its words.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub(super) enum ScriptError {
     TooLong(Range<usize>),
     /// `sh -c` within `sh -c`.
     TooDeep(Range<usize>),
+    /// More launches than anyone writes.
+    TooMany(Range<usize>),
 }
 
 impl From<LexError> for ScriptError {
@@ -235,6 +237,10 @@ impl Script {
                 .extend(fields.iter().find(is_launcher).map(Text::span));
             return Ok(());
         };
+        if self.launches.len() == LAUNCHES_MAX {
+            let at = fields[program].span();
+            return Err(Halt::Script(ScriptError::TooMany(at)));
+        }
         let mut environment = self.environment();
         for assignment in assignments {
             if let Item::Assignment { name, value, .. } = assignment {

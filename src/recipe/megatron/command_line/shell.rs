@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::text::{Char, Text};
 use super::word::{Piece, Variable, Word};
-use crate::recipe::limits::{SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
+use crate::recipe::limits::{ENV_COUNT_MAX, SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
 
 /// What a variable holds: one text, or the elements of an array.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +47,9 @@ pub(super) enum Remark {
 /// Remarks that one variable keeps.
 const REMARKS_MAX: usize = 16;
 
+/// Remarks about the words of one command.
+const REMARKS_TOLD_MAX: usize = 1_000;
+
 /// Variables that grow each other beyond all limits.
 #[derive(Debug)]
 pub(super) struct TooLong;
@@ -83,12 +86,11 @@ impl Shell {
     }
 
     pub fn export(&mut self, name: &str, at: Range<usize>) {
-        match self
-            .exported
-            .iter_mut()
-            .find(|(exported, _)| exported == name)
-        {
-            Some(known) => known.1 = at,
+        let is_it = |(exported, _): &(String, Range<usize>)| exported == name;
+        match self.exported.iter().position(is_it) {
+            Some(known) => self.exported[known].1 = at,
+            // One more than there may be: enough to refuse the script.
+            None if self.exported.len() > ENV_COUNT_MAX => {}
             None => self.exported.push((name.to_string(), at)),
         }
     }
@@ -143,6 +145,8 @@ impl Shell {
         remarks: &mut Vec<Remark>,
     ) -> Result<(), TooLong> {
         for piece in word {
+            // The first of many say enough.
+            remarks.truncate(REMARKS_TOLD_MAX);
             match piece {
                 Piece::Literal { text, is_quoted } => {
                     self.count(text.0.len())?;

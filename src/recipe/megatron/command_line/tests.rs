@@ -270,6 +270,9 @@ fn bombs_end_at_their_limits() {
     let mut arrays = "A=(1 2)\n".to_string();
     (0..64).for_each(|_| arrays += "A=(${A[@]} ${A[@]})\n");
     refused(&(arrays + "python a.py ${A[@]}\n"), "shell-size", 16);
+    refused(&"python a.py --a\n".repeat(300), "too-many", 257);
+    let exports: String = (0..300).map(|i| format!("export A{i}=1\n")).collect();
+    refused(&(exports + "python a.py --a\n"), "too-many", 257);
     let nested = "${a:-".repeat(100_000);
     refused(&format!("python a.py --a {nested}"), "shell-syntax", 1);
     let nested = format!("{}x{}", "${a:-".repeat(1_000), "}".repeat(1_000));

@@ -158,9 +158,33 @@ fn broken_files_are_refused_with_their_places() {
     let phases: String = (2..70)
         .map(|i| format!("MODEL_ARGS_{i}: {{--a: 1}}\n"))
         .collect();
-    refused(&format!("MODEL_ARGS: {{--a: 1}}\n{phases}"), "too-many", 69);
+    refused(&format!("MODEL_ARGS: {{--a: 1}}\n{phases}"), "too-many", 65);
     let (_, found) = given("m.yaml", "MODEL_ARGS: {--a: 1}\nMODEL_ARG: {}\n");
     assert!(found[0].help[0].contains("`MODEL_ARGS`"), "{found:?}");
+}
+
+#[test]
+fn aliases_that_repeat_long_values_end_at_a_limit() {
+    let long = format!("X: &x {}\n", "y".repeat(60_000));
+    let repeated: String = (0..200).map(|i| format!("  --a{i}: *x\n")).collect();
+    refused(&format!("{long}MODEL_ARGS:\n{repeated}"), "too-long", 72);
+    let list = vec!["*x"; 20_000].join(", ");
+    refused(
+        &format!("{long}MODEL_ARGS:\n  --a: [{list}]\n"),
+        "too-long",
+        3,
+    );
+    let variables = repeated.replace("--", "");
+    let both = format!("{long}MODEL_ARGS: {{--a: 1}}\nENV_VARS:\n{variables}");
+    refused(&both, "too-long", 73);
+    let phases: String = (2..1_000)
+        .map(|i| format!("MODEL_ARGS_{i}: *p\n"))
+        .collect();
+    refused(
+        &format!("MODEL_ARGS: &p {{--a: 1}}\n{phases}"),
+        "too-many",
+        65,
+    );
 }
 
 #[test]

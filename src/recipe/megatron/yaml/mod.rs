@@ -104,6 +104,18 @@ impl Document {
         }
     }
 
+    /// Bytes of the scalar, or of the scalars of the list.
+    pub fn text_bytes(&self, child: &Child) -> usize {
+        let own = |child: &Child| match &self.nodes[child.node].kind {
+            Kind::Scalar(scalar) => scalar.text.len(),
+            Kind::Sequence(_) | Kind::Mapping(_) => 0,
+        };
+        match &self.nodes[child.node].kind {
+            Kind::Sequence(items) => items.iter().map(own).sum(),
+            Kind::Scalar(_) | Kind::Mapping(_) => own(child),
+        }
+    }
+
     pub fn place(&self, span: &Range<usize>) -> Place {
         Place::new(&self.source, span.clone())
     }
