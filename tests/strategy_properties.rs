@@ -186,7 +186,8 @@ fn compare(recipe: Recipe) -> Compared {
 }
 
 /// The sweep against brute force over all orders, sum by sum, on the addends of real runs. All
-/// order switches are free at once: a sum is tested on the reference run's inputs whatever else varies.
+/// order switches are free at once: a sum is tested on the reference run's inputs whatever else
+/// varies.
 #[test]
 fn the_sweep_says_of_each_sum_what_brute_force_says() {
     let all = bitproof::strategies::switches;

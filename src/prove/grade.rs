@@ -1,5 +1,5 @@
-//! Where grades are decided: what a check, a replay and a tried switch found, as a verdict. The worst
-//! decides, and each function says what it has looked at.
+//! Where grades are decided: what a check, a replay and a tried switch found, as a verdict. The
+//! worst decides, and each function says what it has looked at.
 
 use crate::numerics::ladder::Rung;
 use crate::prove::check::Findings;

@@ -1,5 +1,5 @@
-//! The parts of a recipe that are drawn, and how each is laid on top of a recipe: layout first, then
-//! the model, the batch, and types.
+//! The parts of a recipe that are drawn, and how each is laid on top of a recipe: layout first,
+//! then the model, the batch, and types.
 
 use proptest::prelude::*;
 use proptest::sample::select;
