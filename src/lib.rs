@@ -45,7 +45,8 @@
 //! # }
 //! ```
 //!
-//! Property tests over recipes: the module `strategies`, behind the feature of that name.
+//! Property tests over recipes: the module `strategies`, behind the feature of that name (on by
+//! default).
 //!
 //! # Where to read
 //!

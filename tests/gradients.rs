@@ -59,11 +59,11 @@ impl Mask {
     }
 }
 
-/// The mask of one dropout in microbatch `microbatch` of the first step. A stage's default generator
-/// is seeded with `seed + 100 stage`, the one of tensor-parallel rank r with 2718 + r more. The
-/// attention draws from the latter, a hidden dropout too where the sequence is split. The offset
-/// counts the dropouts that drew from the generator before, and every stage leaves room for the
-/// embedding's.
+/// The mask of one dropout in microbatch `microbatch` of the first step. A stage's default
+/// generator is seeded with `seed + 100 stage`, the one of tensor-parallel rank r with 2718 + r
+/// more. The attention draws from the latter, a hidden dropout too where the sequence is split. The
+/// offset counts the dropouts that drew from the generator before, and every stage leaves room for
+/// the embedding's.
 fn mask(options: &TrainOptions, microbatch: u32, dropped: Dropped) -> Option<Array2<f64>> {
     let model = &options.model;
     let tp = model.tensor_model_parallel_size as usize;

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use bitproof::diagnostic::Source;
 use bitproof::scenario::Overrides;
-use bitproof::{CheckOptions, Error, Free, Grade, LocalOrder, OracleKind, Recipe, Scenario};
+use bitproof::{
+    CheckOptions, Error, Free, Grade, InvalidInput, LocalOrder, OracleKind, Recipe, Scenario,
+};
 
 fn four_ranks() -> Recipe {
     Recipe {
@@ -78,18 +81,38 @@ fn a_token_is_replayed_for_its_own_scenario_only() {
     assert!(matches!(other, Err(Error::Check(_))), "{other:?}");
 }
 
+const JOB: &str = "\
+MODEL_ARGS:
+  --num-layers: 12
+  --hidden-size: 512
+  --num-attention-heads: 8
+  --seq-length: 1024
+  --max-position-embeddings: 1024
+  --tensor-model-parallel-size: 2
+  --micro-batch-size: 4
+  --global-batch-size: 32
+  --train-iters: 50
+  --lr: 0.00015
+  --lr-decay-style: constant
+  --vocab-size: 50257
+  --bf16: true
+";
+
 #[test]
-fn a_job_of_megatron_is_checked_from_a_program_too() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path = path.join("tests/fixtures/megatron/dense_interleaved_resume.yaml");
-    let loaded = Scenario::load(&path, &Overrides::default());
-    match loaded {
-        Ok(loaded) => loaded
-            .scenario
-            .validate()
-            .expect("what was made of a job is sound"),
-        Err(found) => assert!(found.iter().all(|found| !found.message.is_empty())),
-    }
+fn a_job_of_megatron_is_sound_in_a_program_too() {
+    let source = Source::new("model_config.yaml", JOB);
+    let path = Path::new("model_config.yaml");
+    let loaded = Scenario::from_source(&source, path, &Overrides::default());
+    let scenario = loaded
+        .unwrap_or_else(|found| panic!("{}", InvalidInput::new(found)))
+        .scenario;
+    assert!(scenario.imported.is_some() && scenario.full_size.is_some());
+    let valid = scenario.validate();
+    assert!(
+        valid.is_ok(),
+        "what was made of a job is sound: {}",
+        valid.unwrap_err()
+    );
 }
 
 #[test]

@@ -216,6 +216,46 @@ proptest! {
         }
     }
 
+    /// With GPT-3's options and grouped queries: what is accepted, the training program takes, and
+    /// both count the same parameters. Widths that do not divide are refused, and nothing else.
+    #[test]
+    fn options_of_the_model_are_counted(
+        numbers in numbers(),
+        groups in select(vec![1u32, 2, 3, 4, 6]),
+        channels in select(vec![4u32, 6, 8, 12]),
+        flags in any::<[bool; 5]>(),
+    ) {
+        let [rms, swiglu, biases, learned, tied] = flags;
+        let options = format!(
+            "num_query_groups = {groups}\nkv_channels = {channels}\nnormalization = \"{}\"\n\
+             swiglu = {swiglu}\ndisable_bias_linear = {}\nposition_embedding_type = \"{}\"\n\
+             max_position_embeddings = 100\nuntie_embeddings_and_output_weights = {}\n",
+            if rms { "RMSNorm" } else { "LayerNorm" },
+            !biases,
+            if learned { "learned_absolute" } else { "none" },
+            !tied,
+        );
+        let recipe = read(&(options + &numbers.text()));
+        let (heads, tensor) = (numbers.heads, numbers.tensor);
+        let vec4 = |size: u32| size.is_multiple_of(4 * tensor);
+        let widths = heads.is_multiple_of(groups)
+            && groups.is_multiple_of(tensor)
+            && vec4(heads * channels)
+            && vec4((heads + 2 * groups) * channels);
+        if numbers.is_sound() {
+            prop_assert_eq!(recipe.is_some(), widths);
+        }
+        let Some(recipe) = recipe else { return Ok(()) };
+        prop_assert!(widths);
+        let options = bitproof::train::TrainOptions::from(&recipe);
+        prop_assert!(options.check().is_ok(), "{:?}", options.check());
+        for stage in 0..numbers.pipeline {
+            let list = bitproof::model::stage_parameters(&options.model, stage);
+            let count: u64 = list.iter().map(|parameter| u64::from(parameter.len())).sum();
+            prop_assert_eq!(recipe.parameter_count(stage), count);
+        }
+    }
+
     #[test]
     fn a_scenario_keeps_its_hash_in_its_self_contained_text(numbers in numbers()) {
         let source = Source::new("case.toml", numbers.text());

@@ -187,7 +187,6 @@ fn live_in_is_state_and_constants() {
         "model_parallel_rng",
         "optimizer_step",
         "parameters",
-        "rng",
     ];
     // Never written again: padding of the slots, tables, flags.
     let constants = [

@@ -1,8 +1,9 @@
 //! Properties of whole checks over drawn recipes: fixed orders are proved, a freed order never
 //! passes, and what the sweep says of each freed sum is what brute force says of it.
 //!
-//! Hundreds of checks have to fit into minutes, so most of them ask for the run-to-run oracle alone:
-//! restarts and replicas have properties of their own, and the planted faults of a check cover them.
+//! Hundreds of checks have to fit into minutes, so most of them ask for the run-to-run oracle
+//! alone: restarts and replicas have properties of their own, and the planted faults of a check
+//! cover them.
 
 #[path = "strategies/brute.rs"]
 mod brute;
@@ -184,8 +185,8 @@ fn compare(recipe: Recipe) -> Compared {
     beside.compared
 }
 
-/// The sweep against brute force over all orders, sum by sum, on the addends of real runs. All order
-/// switches are free at once: a sum is tested on the reference run's inputs whatever else varies.
+/// The sweep against brute force over all orders, sum by sum, on the addends of real runs. All
+/// order switches are free at once: a sum is tested on the reference run's inputs whatever else varies.
 #[test]
 fn the_sweep_says_of_each_sum_what_brute_force_says() {
     let all = bitproof::strategies::switches;

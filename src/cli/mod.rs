@@ -1,6 +1,7 @@
 //! The command line: one file a verb. Data goes to standard output, talk to standard error.
 
 mod check;
+mod import;
 mod memory;
 mod output;
 mod progress;
@@ -34,6 +35,8 @@ enum Verb {
     Check(check::CheckArgs),
     /// Reproduces the difference that a token names
     Replay(replay::ReplayArgs),
+    /// Says what is understood of another tool's file, and makes a scenario of it
+    Import(import::ImportArgs),
 }
 
 /// What every verb that runs something takes.
@@ -109,6 +112,7 @@ pub fn main() -> ExitCode {
     let run = std::panic::AssertUnwindSafe(|| match &cli.verb {
         Verb::Check(args) => check::run(args),
         Verb::Replay(args) => replay::run(args),
+        Verb::Import(args) => import::run(args),
     });
     let exit = std::panic::catch_unwind(run).unwrap_or_else(|_| {
         output::talk("this is a fault of bitproof, not of your input: please report it");

@@ -149,17 +149,8 @@ impl Output {
         }
     }
 
-    /// Text on standard output. A reader that has seen enough (`| head`) is no error.
     fn data(&mut self, text: &str) {
-        let mut stream = anstream::stdout();
-        let written = stream
-            .write_all(text.as_bytes())
-            .and_then(|()| stream.flush());
-        let is_loss = |error: &std::io::Error| error.kind() != std::io::ErrorKind::BrokenPipe;
-        if let Some(error) = written.err().filter(is_loss) {
-            self.is_lost = true;
-            talk(&format!("cannot write to standard output: {error}"));
-        }
+        self.is_lost |= !write(text);
     }
 }
 
@@ -174,6 +165,29 @@ fn verdict(report: &Report) -> Diagnostic {
     let name = &outcome.scenario.name;
     let message = format!("{name}: within this allocation {within}, across allocations {across}");
     Diagnostic::note("verdict", message)
+}
+
+/// Writes text to standard output; whether that went well. A reader that has seen enough (`| head`)
+/// is no error.
+pub(super) fn write(text: &str) -> bool {
+    let mut stream = anstream::stdout();
+    let written = stream
+        .write_all(text.as_bytes())
+        .and_then(|()| stream.flush());
+    let is_loss = |error: &std::io::Error| error.kind() != std::io::ErrorKind::BrokenPipe;
+    match written.err().filter(is_loss) {
+        Some(error) => {
+            talk(&format!("cannot write to standard output: {error}"));
+            false
+        }
+        None => true,
+    }
+}
+
+/// Writes one indented object to standard output; whether that went well.
+pub(super) fn write_json(value: &serde_json::Value) -> bool {
+    let text = serde_json::to_string_pretty(value).expect("a JSON value has a JSON form");
+    write(&format!("{}\n", ascii_controls(&text)))
 }
 
 /// JSON escapes the control characters of C0 only; those of C1 steer terminals as well. They can

@@ -23,8 +23,13 @@ pub enum SourceError {
     Unreadable { path: String, error: std::io::Error },
     #[error("`{path}` is {bytes} bytes long; a configuration file has at most {FILE_BYTES_MAX}")]
     TooLong { path: String, bytes: u64 },
-    #[error("`{path}` is not UTF-8: byte {offset} starts no character")]
-    NotText { path: String, offset: usize },
+    #[error("`{path}` is not UTF-8: byte {offset} starts no character (line {line})")]
+    NotText {
+        path: String,
+        offset: usize,
+        /// From 1.
+        line: usize,
+    },
 }
 
 impl SourceError {
@@ -92,7 +97,13 @@ impl Source {
             Ok(text) => Ok(Source::new(name, text)),
             Err(error) => {
                 let offset = error.utf8_error().valid_up_to();
-                Err(SourceError::NotText { path: name, offset })
+                let before = &error.as_bytes()[..offset];
+                let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+                Err(SourceError::NotText {
+                    path: name,
+                    offset,
+                    line,
+                })
             }
         }
     }
@@ -169,10 +180,14 @@ mod tests {
             Err(SourceError::TooLong { .. })
         ));
         let binary = folder.path().join("binary.toml");
-        std::fs::write(&binary, b"ok\xff").unwrap();
+        std::fs::write(&binary, b"o\n\xff").unwrap();
         assert!(matches!(
             Source::read(&binary),
-            Err(SourceError::NotText { offset: 2, .. })
+            Err(SourceError::NotText {
+                offset: 2,
+                line: 2,
+                ..
+            })
         ));
         let missing = folder.path().join("missing.toml");
         assert!(matches!(

@@ -91,7 +91,7 @@ impl Embedding {
         if let Some((table, tokens)) = &self.positions {
             let slot = stage.store.slot(*table, microbatch);
             rank.module(POSITIONS, |rank| {
-                fold_rows(rank, stage, rows, tokens, slot);
+                fold_rows(rank, stage, Family::PositionGrad, rows, tokens, slot);
             });
         }
     }
@@ -109,21 +109,27 @@ impl Embedding {
     ) {
         let slot = stage.store.slot(self.weight, microbatch);
         let Some(own) = stage.scratch.grad_embedding else {
-            return fold_rows(rank, stage, rows, segments, slot);
+            return fold_rows(rank, stage, Family::EmbeddingGrad, rows, segments, slot);
         };
-        fold_rows(rank, stage, rows, segments, own);
+        fold_rows(rank, stage, Family::EmbeddingGrad, rows, segments, own);
         let (grid, params) = ([slot.len, 1, 1], [slot.len, Dtype::F32.code()]);
         let operands = [slot, own, slot];
         rank.launch("accumulate", "residual_add", grid, &operands, &params);
     }
 }
 
-fn fold_rows(rank: &mut Rank, stage: &Stage, rows: Tensor, segments: &Segments, out: Tensor) {
+fn fold_rows(
+    rank: &mut Rank,
+    stage: &Stage,
+    family: Family,
+    rows: Tensor,
+    segments: &Segments,
+    out: Tensor,
+) {
     let (width, order) = (
         stage.shape.hidden_size,
         stage.shape.orders.embedding_backward,
     );
-    let family = Family::EmbeddingGrad;
     rank.fold_segments("weight_grad", family, rows, width, segments, out, order);
 }
 

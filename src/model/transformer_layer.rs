@@ -93,18 +93,20 @@ impl LayerSaved {
         }
     }
 
-    /// Everything that the forward writes, by name.
+    /// Everything that the forward writes, by name, in the order in which it does.
     fn tensors(&self) -> Vec<(&'static str, Tensor)> {
         let mut tensors = vec![
             ("input_layernorm", self.input_normed),
             ("input_layernorm.stats", self.input_stats),
+        ];
+        tensors.extend(self.attention.tensors());
+        tensors.extend([
             ("residual", self.middle),
             ("pre_mlp_layernorm", self.mlp_normed),
             ("pre_mlp_layernorm.stats", self.mlp_stats),
-            ("output", self.output),
-        ];
-        tensors.extend(self.attention.tensors());
+        ]);
         tensors.extend(self.mlp.tensors());
+        tensors.push(("output", self.output));
         tensors
     }
 }

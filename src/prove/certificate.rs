@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use crate::fault::Component;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
-use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS, Verdicts};
+use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
+use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
@@ -496,7 +497,8 @@ fn not_covered(session: &Session) -> Vec<String> {
         if session.options.use_distributed_optimizer {
             list.push(
                 "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \
-                 optimizer's state on another TP or PP only with --dist-ckpt-optim-fully-reshardable"
+                 optimizer's state on another TP or PP only with \
+                 --dist-ckpt-optim-fully-reshardable"
                     .to_string(),
             );
         }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use crate::fault::Component;
-use crate::numerics::ladder::Rung;
 use crate::prove::certificate;
 use crate::prove::effect::{self, Effect};
 use crate::prove::mutation::{self, Nursery};
@@ -15,8 +14,8 @@ use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Grade, Progress, memory, vacuity};
-use crate::scenario::{Free, OracleKind, Scenario};
+use crate::prove::{Progress, grade, memory};
+use crate::scenario::{OracleKind, Scenario};
 use crate::world::{RunOptions, RunRecord};
 
 /// Steps in which hazards are looked for: a program repeats itself after its first step.
@@ -98,7 +97,7 @@ pub fn check(
     progress.end();
 
     let effect = effect::measure(&mut session, &sweep)?;
-    let mut findings = Findings {
+    let findings = Findings {
         reference,
         sweep,
         second,
@@ -108,7 +107,7 @@ pub fn check(
         effect,
     };
     let remedies = remedy::tried(&session, options, &findings, progress)?;
-    let verdicts = verdicts(&session, &mut findings);
+    let verdicts = grade::of_check(&session, &findings);
     Ok(certificate::outcome(
         &session, options, findings, verdicts, remedies,
     ))
@@ -208,123 +207,4 @@ pub fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
         needed.remove(&component);
     }
     needed
-}
-
-/// The two verdicts.
-pub struct Verdicts {
-    pub within: Option<Grade>,
-    /// `None` where placement is not free.
-    pub across: Option<Grade>,
-}
-
-fn verdicts(session: &Session, findings: &mut Findings) -> Verdicts {
-    let within = common(session, findings).max(of_reach(session, findings, Reach::Within));
-    let across = session
-        .scenario
-        .free
-        .contains(&Free::Placement)
-        .then(|| within.max(of_reach(session, findings, Reach::Across)));
-    Verdicts {
-        within: Some(within),
-        across,
-    }
-}
-
-/// What is wrong whatever varies.
-fn common(session: &Session, findings: &Findings) -> Grade {
-    let mut grade = resumed(findings);
-    let drifts = findings.reference.drifts.len() + resumed_drifts(findings);
-    if session.scenario.oracles.contains(&OracleKind::XR) && drifts > 0 {
-        grade = grade.max(Grade::Divergent);
-    }
-    let hazards = &findings.reference.hazards;
-    if findings.reference.hazards_beyond > 0 || !hazards.is_empty() {
-        grade = grade.max(Grade::Hazard);
-    }
-    let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);
-    if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
-        grade = grade.max(Grade::Vacuous);
-    }
-    if matches!(findings.second, Some(Some(_))) {
-        grade = grade.max(Grade::Uncontrolled);
-    }
-    grade
-}
-
-/// What the resumed runs say, on the scenario's layout and on others.
-fn resumed(findings: &Findings) -> Grade {
-    // A resumed run that is sensitive was sensitive before: its own finding says so.
-    let broken = |resumption: &Resumption| {
-        let Resumption {
-            components,
-            uncovered,
-            first_step,
-            ..
-        } = resumption;
-        !components.is_empty() || !uncovered.is_empty() || first_step.is_some()
-    };
-    let mut resumptions = findings
-        .resumptions
-        .iter()
-        .flatten()
-        .map(|(_, found)| found);
-    let mut grade = Grade::Proved;
-    if resumptions.clone().any(broken) {
-        grade = grade.max(Grade::Divergent);
-    }
-    if resumptions.any(|found| !found.hazards.is_empty()) {
-        grade = grade.max(Grade::Hazard);
-    }
-    for found in &findings.reshardings {
-        // Another layout has sums of its own.
-        grade = grade.max(of_rung(found.worst));
-        if found.is_broken() || found.sensitive > 0 {
-            grade = grade.max(Grade::Divergent);
-        }
-        if !found.hazards.is_empty() {
-            grade = grade.max(Grade::Hazard);
-        }
-    }
-    grade
-}
-
-fn resumed_drifts(findings: &Findings) -> usize {
-    let resumptions = findings.resumptions.iter().flatten();
-    let on_same = resumptions.map(|(_, found)| found.drifts.len());
-    let on_others = findings.reshardings.iter().map(|found| found.drifts.len());
-    on_same.chain(on_others).sum()
-}
-
-/// The grade of points of which the worst was proved by `rung`.
-fn of_rung(rung: Option<Rung>) -> Grade {
-    match rung {
-        None | Some(Rung::Plan | Rung::L0) => Grade::Proved,
-        Some(Rung::L5) => Grade::Bounded,
-        Some(_) => Grade::ProvedOnThisInput,
-    }
-}
-
-/// What one kind of choice does.
-fn of_reach(session: &Session, findings: &Findings, reach: Reach) -> Grade {
-    let sweep = &findings.sweep;
-    let mut grade = of_rung(sweep.worst_rung(reach));
-    let absent = reach == Reach::Within && vacuity::has_absent(&session.scenario, sweep);
-    if absent || sweep.silent.keys().any(|(_, of)| *of == reach) {
-        grade = grade.max(match session.scenario.accept_input {
-            true => Grade::ProvedOnThisInput,
-            false => Grade::Vacuous,
-        });
-    }
-    if sweep.sensitive.get(&reach).is_some_and(|count| *count > 0) {
-        let reaches = findings
-            .effect
-            .as_ref()
-            .is_none_or(|effect| effect.reaches(reach));
-        grade = grade.max(if reaches {
-            Grade::Divergent
-        } else {
-            Grade::Masked
-        });
-    }
-    grade
 }

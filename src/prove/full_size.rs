@@ -102,6 +102,10 @@ impl FullSizeAddends for FullSizeCounts {
             (None, Family::EmbeddingGrad | Family::NormWeightGrad | Family::BiasGrad) => {
                 grown(Self::tokens(full), Self::tokens(own))
             }
+            (None, Family::PositionGrad) => grown(
+                u64::from(full.micro_batch_size),
+                u64::from(own.micro_batch_size),
+            ),
             (None, Family::LossLocal) => {
                 let of_step = |size| Self::tokens(size) * u64::from(size.microbatch_count);
                 grown(of_step(full), of_step(own))

@@ -4,6 +4,7 @@ pub mod certificate;
 pub mod check;
 pub mod effect;
 pub mod full_size;
+pub mod grade;
 pub mod memory;
 pub mod mutation;
 pub mod oracle;

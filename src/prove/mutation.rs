@@ -15,7 +15,7 @@ use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
 use crate::world::fold::FoldFault;
 use crate::world::{
-    Family, GroupId, Hazard, Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved,
+    Drift, Family, GroupId, Hazard, Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved,
     WorldError,
 };
 
@@ -312,11 +312,15 @@ fn unrestored_rng(session: &mut Session) -> Result<Fate, CheckError> {
     if mutant.faults_planted == 0 {
         return Ok(Fate::NotPlanted);
     }
-    Ok(match mutant.drifts.first() {
-        Some(drift) if drift.ranks == (rank, rank) && drift.microbatch.is_some() => Fate::Caught,
-        Some(drift) => at_rank(rank, format!("what was reported is: {drift}")),
-        None => at_rank(rank, "no recomputed tensor was found to differ".to_string()),
-    })
+    // Other tensor-parallel ranks see what comes of it: this rank has to be among those named.
+    let here = |drift: &&Drift| drift.ranks == (rank, rank) && drift.microbatch.is_some();
+    Ok(
+        match mutant.drifts.iter().find(here).or(mutant.drifts.first()) {
+            Some(drift) if here(&drift) => Fate::Caught,
+            Some(drift) => at_rank(rank, format!("what was reported is: {drift}")),
+            None => at_rank(rank, "no recomputed tensor was found to differ".to_string()),
+        },
+    )
 }
 
 /// A resumed run that lacks a component must name it.

@@ -4,10 +4,10 @@ use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
 use crate::prove::outcome::Remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Finding, Reach, Sweep};
-use crate::prove::{Grade, Progress};
+use crate::prove::{Progress, grade};
 use crate::recipe::{LocalOrder, Recipe};
 use crate::scenario::{Free, Scenario};
-use crate::world::{Family, RunOptions, RunRecord, WorldError};
+use crate::world::{Family, RunOptions, WorldError};
 
 /// A change to a recipe, under the name a user would write.
 struct Switch {
@@ -56,7 +56,7 @@ pub fn tried(
         remedies.push(Remedy {
             switch: switch.name.to_string(),
             removes: !still,
-            tried_grade: graded(&sweep, &record),
+            tried_grade: grade::of_sweep(&sweep, &record),
             still_parts: sweep
                 .first
                 .values()
@@ -70,22 +70,6 @@ pub fn tried(
     Ok(remedies)
 }
 
-/// The grade of the sweep and of hazards alone: no restarts, no planted faults.
-fn graded(sweep: &Sweep, record: &RunRecord) -> Grade {
-    if sweep.sensitive.values().any(|count| *count > 0) {
-        return Grade::Divergent;
-    }
-    if !record.hazards.is_empty() || record.hazards_beyond > 0 {
-        return Grade::Hazard;
-    }
-    match sweep.worst_rung(Reach::Across) {
-        Some(rung) if rung.holds_for_all_inputs() => Grade::Proved,
-        Some(crate::numerics::ladder::Rung::L5) => Grade::Bounded,
-        Some(_) => Grade::ProvedOnThisInput,
-        None => Grade::Proved,
-    }
-}
-
 fn switches(recipe: &Recipe, reach: Reach, finding: &Finding) -> Vec<Switch> {
     match reach {
         Reach::Within => order_switch(finding.family).into_iter().collect(),
@@ -96,7 +80,7 @@ fn switches(recipe: &Recipe, reach: Reach, finding: &Finding) -> Vec<Switch> {
 /// The deterministic twin of an order-dependent kernel.
 fn order_switch(family: Family) -> Option<Switch> {
     Some(match family {
-        Family::EmbeddingGrad => Switch {
+        Family::EmbeddingGrad | Family::PositionGrad => Switch {
             name: "determinism.embedding_backward = \"ordered\"",
             apply: |scenario| {
                 scenario.recipe.determinism.embedding_backward = LocalOrder::Ordered;

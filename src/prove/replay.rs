@@ -1,13 +1,13 @@
 //! Reproduces what a token names: the same node, the same deviation, the same bits.
 
 use crate::prove::certificate;
-use crate::prove::check::{CheckOptions, Findings, Verdicts, restarts_of};
+use crate::prove::check::{CheckOptions, Findings, restarts_of};
 use crate::prove::effect;
 use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
 use crate::prove::token::{RESTART, Token, value_of};
-use crate::prove::{Grade, Progress, witness};
+use crate::prove::{Progress, grade, witness};
 use crate::scenario::Scenario;
 use crate::world::{NodeId, Owner, RunOptions};
 
@@ -59,23 +59,7 @@ fn replay_fold(
     }
     let reach = reproduced(session, &sweep, token)?;
     let effect = effect::measure(session, &sweep)?;
-    let reaches = effect.as_ref().is_none_or(|effect| effect.reaches(reach));
-    let grade = if reaches {
-        Grade::Divergent
-    } else {
-        Grade::Masked
-    };
-    let verdicts = match reach {
-        Reach::Within => Verdicts {
-            within: Some(grade),
-            across: None,
-        },
-        // Nothing was looked at that varies within one allocation.
-        Reach::Across => Verdicts {
-            within: None,
-            across: Some(grade),
-        },
-    };
+    let verdicts = grade::of_replayed_fold(reach, effect.as_ref());
     let findings = Findings {
         reference,
         sweep,
@@ -154,10 +138,7 @@ fn replay_restart(
         mutants: MutantScore::default(),
         effect: None,
     };
-    let verdicts = Verdicts {
-        within: Some(Grade::Divergent),
-        across: None,
-    };
+    let verdicts = grade::of_replayed_restart();
     Ok(certificate::outcome(
         session,
         options,

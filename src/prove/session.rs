@@ -119,8 +119,8 @@ impl Session {
         })
     }
 
-    /// The same job on another layout of its ranks. It stands for the real job on that layout, where
-    /// that divides.
+    /// The same job on another layout of its ranks. It stands for the real job on that layout,
+    /// where that divides.
     ///
     /// # Errors
     /// A layout that the recipe's rules or the training program refuse.

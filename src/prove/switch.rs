@@ -3,12 +3,14 @@
 use crate::world::Family;
 
 /// A switch of `[determinism]` by its key, and the family whose order it is.
-const SWITCHES: [(&str, Family); 5] = [
+const SWITCHES: [(&str, Family); 6] = [
     ("embedding_backward", Family::EmbeddingGrad),
     ("norm_weight_grad", Family::NormWeightGrad),
     ("wgrad_split_k", Family::WgradSplitK),
     ("microbatch_accumulation", Family::MicrobatchAccumulation),
     ("attention_backward", Family::AttentionGrad),
+    // Megatron-LM reads both tables with `F.embedding`.
+    ("embedding_backward", Family::PositionGrad),
 ];
 
 /// The switch of a family; `None` for one whose order no recipe frees.
@@ -44,6 +46,7 @@ mod tests {
             let family = family_of(key).expect("a switch frees a family");
             assert_eq!(switch_of(family), Some(key));
         }
+        assert_eq!(switch_of(Family::PositionGrad), Some("embedding_backward"));
         assert_eq!(switch_of(Family::NormGlobal), None);
     }
 }

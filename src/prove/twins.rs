@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::job::{BucketOptions, DataParallelSizes, Param, Storage, buffers};
-use crate::model::{Parameter, Partition, stage_parameters};
+use crate::model::{Parameter, stage_parameters};
 use crate::recipe::Recipe;
 use crate::scenario::Scenario;
 use crate::train::{FlatLayout, TrainOptions};
@@ -46,8 +46,8 @@ struct Model {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stage {
     buckets: Vec<u64>,
-    /// Parameters that tensor-parallel ranks hold whole, as vectors.
-    vectors: u64,
+    /// Parameters whose gradients have seen one tensor-parallel rank's tokens only.
+    partial: u64,
 }
 
 impl Twins {
@@ -93,9 +93,9 @@ impl Twins {
             Family::TensorParallel => grown(here.tokens * here.hidden, full.tokens * full.hidden),
             Family::VocabCrossEntropy => grown(here.tokens, full.tokens),
             Family::NormWeightTp => {
-                let own = here.stages[stage].vectors;
+                let own = here.stages[stage].partial;
                 let stages = self.stages(stage);
-                stages.flat_map(|stage| grown(own, stage.vectors)).collect()
+                stages.flat_map(|stage| grown(own, stage.partial)).collect()
             }
             Family::SharedEmbedding => grown(here.embedding, full.embedding),
             Family::DpGradients => self.buckets(stage, elements, (1, 1)),
@@ -158,14 +158,11 @@ impl Model {
     fn of(options: &TrainOptions, buckets: impl Fn(u32) -> Vec<u64>) -> Model {
         let (shape, layout) = (&options.model, &options.layout);
         let stage = |stage: u32| {
-            let is_vector = |parameter: &Parameter| {
-                parameter.partition == Partition::Replicated && parameter.rows == 1
-            };
             let parameters = chunks(options, stage).flatten();
-            let vectors = parameters.filter(is_vector);
+            let partial = parameters.filter(|parameter| parameter.sequence_parallel);
             Stage {
                 buckets: buckets(stage),
-                vectors: vectors.map(|vector| elements(&vector)).sum(),
+                partial: partial.map(|parameter| elements(&parameter)).sum(),
             }
         };
         Model {

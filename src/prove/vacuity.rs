@@ -71,6 +71,7 @@ fn key(family: Family) -> &'static str {
         | Family::LossLocal
         | Family::AttentionGrad
         | Family::BiasGrad => "seq_length",
+        Family::PositionGrad => "micro_batch_size",
         // Two stages share the matrix, at any size.
         Family::SharedEmbedding => "pipeline_model_parallel_size",
         Family::OptimizerInstances => "num_distributed_optimizer_instances",

@@ -66,10 +66,6 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
         name: "hidden_size",
         read: &draft.hidden_size,
     };
-    let heads = Named {
-        name: "num_attention_heads",
-        read: &draft.num_attention_heads,
-    };
     let ffn = Named {
         name: "ffn_hidden_size",
         read: &draft.ffn_hidden_size,
@@ -91,27 +87,10 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
         name: "num_virtual_stages_per_pipeline_rank",
         read: &draft.num_virtual_stages_per_pipeline_rank,
     };
-    let groups = Named {
-        name: "num_query_groups",
-        read: &draft.num_query_groups,
-    };
-    let channels = Named {
-        name: "kv_channels",
-        read: &draft.kv_channels,
-    };
 
     let divides = rules.multiple(&world, &[&tensor, &pipeline], 1);
     rules.multiple(&layers, &[&pipeline, &chunks], 1);
-    rules.multiple(&heads, &[&tensor], 1);
-    rules.multiple(&heads, &[&groups], 1);
-    rules.multiple(&groups, &[&tensor], 1);
-    // Rotary embeddings turn pairs: a head has an even width.
-    if draft.kv_channels.is_given() {
-        rules.multiple(&channels, &[], 2);
-    } else if rules.multiple(&hidden, &[&heads], 2) {
-        head_width(draft, &mut rules);
-    }
-    attention_widths(draft, &tensor, &mut rules);
+    heads(draft, &tensor, &hidden, &mut rules);
     rules.multiple(&hidden, &[&tensor], 4);
     rules.multiple(&ffn, &[&tensor], 4);
     rules.multiple(&vocab, &[&tensor], 4);
@@ -247,6 +226,32 @@ fn batch(draft: &Draft, rules: &mut Rules<'_>) {
                 format!("expected at most {MICROBATCH_COUNT_MAX} microbatches"),
             ));
     }
+}
+
+/// Heads of queries fall into groups, groups into tensor-parallel ranks, heads into pairs.
+fn heads(draft: &Draft, tensor: &Named<'_>, hidden: &Named<'_>, rules: &mut Rules<'_>) {
+    let heads = Named {
+        name: "num_attention_heads",
+        read: &draft.num_attention_heads,
+    };
+    let groups = Named {
+        name: "num_query_groups",
+        read: &draft.num_query_groups,
+    };
+    let channels = Named {
+        name: "kv_channels",
+        read: &draft.kv_channels,
+    };
+    rules.multiple(&heads, &[tensor], 1);
+    rules.multiple(&heads, &[&groups], 1);
+    rules.multiple(&groups, &[tensor], 1);
+    // Rotary embeddings turn pairs: a head has an even width.
+    if draft.kv_channels.is_given() {
+        rules.multiple(&channels, &[], 2);
+    } else if rules.multiple(hidden, &[&heads], 2) {
+        head_width(draft, rules);
+    }
+    attention_widths(draft, tensor, rules);
 }
 
 /// Kernels take four columns at a time: of the heads joined, and of queries, keys and values.

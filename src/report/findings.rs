@@ -280,6 +280,7 @@ fn size_key(family: Family) -> &'static str {
         Family::DpGradients | Family::LossMean | Family::NormGlobal => "world_size",
         Family::WgradSplitK => "determinism.wgrad_splits",
         Family::MicrobatchAccumulation => "global_batch_size",
+        Family::PositionGrad => "micro_batch_size",
         Family::SharedEmbedding => "pipeline_model_parallel_size",
         Family::OptimizerInstances => "num_distributed_optimizer_instances",
         Family::NormLocal => "hidden_size",

@@ -17,11 +17,11 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 impl Report {
     /// The report as a JSON object. Keys: `schema_version`, `grade`, `verdicts` (`within`,
-    /// `across`), `exit_code`, `scenario`, `expect`, `import`, `recipe`, `engine`, `steps`, `ranks`,
-    /// `nodes`, `choice_points` (a count a rung, `sensitive`, and
-    /// `by_family`), `input_points`, `sampling`, `hazards`, `oracles` (`R2R`,
-    /// `RES`, `XR`), `reshardings` (a load on another layout each), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`, `witness`,
-    /// `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
+    /// `across`), `exit_code`, `scenario`, `expect`, `import`, `recipe`, `engine`, `steps`,
+    /// `ranks`, `nodes`, `choice_points` (a count a rung, `sensitive`, and `by_family`),
+    /// `input_points`, `sampling`, `hazards`, `oracles` (`R2R`, `RES`, `XR`), `reshardings` (a
+    /// load on another layout each), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`,
+    /// `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
     /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
     /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {

@@ -11,7 +11,7 @@ use crate::diagnostic::document::Table;
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::lint::lint;
 use crate::recipe::megatron::{
-    Derivation, GivenJob, GivenKind, JudgedArgument, Rerun, UnderstandOptions, Understood, World,
+    Derivation, GivenJob, GivenKind, JudgedArgument, UnderstandOptions, Understood, World,
     WorldBasis, understand,
 };
 use crate::recipe::{Change, Recipe, ScaleOptions, Scaled, scaled};
@@ -72,7 +72,7 @@ pub(super) fn scenario(
         return Err(findings.into_vec());
     };
     let loaded = small(&understood, source, overrides, &mut findings).and_then(|scaled| {
-        let text = generated(&given, &understood, &scaled, path);
+        let text = generated(&given, &understood, &scaled, path, overrides);
         let name = format!("{} (scaled)", source.name);
         let mut loaded = from_generated(&Source::new(name, text), path, overrides, &mut findings)?;
         loaded.imported = Some(imported(source, &given, &understood, scaled));
@@ -84,7 +84,7 @@ pub(super) fn scenario(
 }
 
 /// Reads the job, understands the wanted phase, and says what is wrong with it.
-fn job(
+pub(super) fn job(
     source: &Source,
     path: &Path,
     overrides: &Overrides,
@@ -137,7 +137,7 @@ fn is_assumed(world: &World) -> bool {
     matches!(world.basis, WorldBasis::Assumed | WorldBasis::GpusPerNode)
 }
 
-fn small(
+pub(super) fn small(
     understood: &Understood,
     source: &Source,
     overrides: &Overrides,
@@ -147,9 +147,15 @@ fn small(
         .recipe
         .as_ref()
         .filter(|_| !findings.has_errors())?;
+    let resumed_on = understood.rerun.resharding.iter().map(|to| {
+        let chunks = to.num_virtual_stages_per_pipeline_rank.unwrap_or(1);
+        let stages = to.pipeline_model_parallel_size.saturating_mul(chunks);
+        (to.tensor_model_parallel_size, stages)
+    });
     let options = ScaleOptions {
         grow_dp: overrides.grow_dp,
         world_is_assumed: is_assumed(&understood.world),
+        resumed_on: resumed_on.collect(),
     };
     match scaled(full, &options) {
         Ok(scaled) => Some(scaled),
@@ -162,7 +168,13 @@ fn small(
 }
 
 /// The scenario's text: what is not said has the default of every scenario.
-fn generated(given: &GivenJob, understood: &Understood, scaled: &Scaled, path: &Path) -> String {
+pub(super) fn generated(
+    given: &GivenJob,
+    understood: &Understood,
+    scaled: &Scaled,
+    path: &Path,
+    overrides: &Overrides,
+) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy());
     let name = match (&given.case, stem) {
         (Some(case), _) => case.clone(),
@@ -170,10 +182,11 @@ fn generated(given: &GivenJob, understood: &Understood, scaled: &Scaled, path: &
         (None, None) => "job".to_string(),
     };
     let steps = scaled.recipe.train_iters;
+    let asked = overrides.steps.map_or(steps, |asked| asked.min(steps));
     let generated = Generated {
         name: &name,
         steps,
-        checkpoint: checkpoint(&understood.rerun, understood, steps),
+        checkpoint: checkpoint(understood, steps, asked),
         full_size: FullSize::of_job(&scaled.full),
         recipe: &scaled.recipe,
     };
@@ -181,8 +194,9 @@ fn generated(given: &GivenJob, understood: &Understood, scaled: &Scaled, path: &
 }
 
 /// A test that resumes does so at the same fraction of its steps; every other job is resumed as
-/// any scenario is.
-fn checkpoint(rerun: &Rerun, understood: &Understood, steps: u32) -> Option<Checkpoint> {
+/// any scenario is. `asked` steps are checked of `steps`.
+fn checkpoint(understood: &Understood, steps: u32, asked: u32) -> Option<Checkpoint> {
+    let rerun = &understood.rerun;
     let whole = understood
         .recipe
         .as_ref()
@@ -193,11 +207,14 @@ fn checkpoint(rerun: &Rerun, understood: &Understood, steps: u32) -> Option<Chec
             "{}x{}x{}",
             to.tensor_model_parallel_size,
             to.pipeline_model_parallel_size,
-            chunks.map_or("None".to_string(), |chunks| chunks.to_string())
+            chunks
+                .filter(|chunks| *chunks > 1)
+                .map_or("None".to_string(), |chunks| chunks.to_string())
         )
     });
     let reshard: Vec<String> = reshard.collect();
-    let last = steps.checked_sub(1).filter(|last| *last > 0)?;
+    // A run of one step cannot be resumed: it is left to the reader of the scenario to say so.
+    let last = asked.checked_sub(1).filter(|last| *last > 0)?;
     if rerun.restarts.is_empty() && reshard.is_empty() {
         return None;
     }

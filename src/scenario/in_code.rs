@@ -9,8 +9,8 @@ use crate::diagnostic::{Diagnostic, InvalidInput, Source};
 use crate::recipe::Recipe;
 
 impl Scenario {
-    /// The scenario around a bare recipe: all its steps on hosts of eight GPUs in rank order, run to
-    /// run, after restarts and across replicas. Fields may be changed; a check asks again whether
+    /// The scenario around a bare recipe: all its steps on hosts of eight GPUs in rank order, run
+    /// to run, after restarts and across replicas. Fields may be changed; a check asks again whether
     /// they go together.
     ///
     /// # Errors

@@ -84,7 +84,8 @@ pub(super) fn site(path: &Path) -> read::Site<'_> {
     }
 }
 
-fn unreadable(error: &SourceError, path: &Path) -> Diagnostic {
+/// Says that a file cannot be read, and which one may have been meant.
+pub fn unreadable(error: &SourceError, path: &Path) -> Diagnostic {
     let named = Source::new(path.display().to_string(), "");
     let finding =
         Diagnostic::error("unreadable-file", error.to_string()).at(&Place::new(&named, 0..0), "");
@@ -135,8 +136,22 @@ fn document(source: &Source, overrides: &Overrides, findings: &mut Findings) -> 
     assigned(document, bare, overrides, findings)
 }
 
+/// Keys of a scenario that no recipe has: what `--set` means by them around a bare recipe, too.
+const SCENARIO_KEYS: [&str; 10] = [
+    "recipe",
+    "accept",
+    "allocations",
+    "checkpoint",
+    "data",
+    "expect",
+    "free",
+    "full_size",
+    "oracles",
+    "steps",
+];
+
 /// `document` with the command line's assignments on top. In a document made from a bare recipe
-/// they mean keys of the recipe.
+/// every other key than [`SCENARIO_KEYS`] is one of the recipe.
 pub(super) fn assigned(
     mut document: Table,
     bare: bool,
@@ -149,7 +164,8 @@ pub(super) fn assigned(
     let set = overrides.set.iter().map(|text| ("--set", text.clone()));
     for (flag, text) in world.into_iter().chain(set) {
         let mut assignment = Table::parse_assignment(flag, &text, findings)?;
-        if bare && assignment.table("recipe").is_none() {
+        let mut keys = assignment.entries.keys();
+        if bare && !keys.any(|key| SCENARIO_KEYS.contains(&&**key)) {
             assignment = wrapped("recipe", assignment);
         }
         // A recipe may be a file name in the document: what is set goes on top of the file.

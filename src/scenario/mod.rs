@@ -7,6 +7,7 @@ mod content;
 mod find;
 mod full_size;
 mod grade;
+mod import;
 mod imported;
 mod in_code;
 mod load;
@@ -19,8 +20,9 @@ pub use choice::{ChoiceVariable, Scope, Values};
 pub use find::{Found, find_by_hash};
 pub use full_size::{FullModel, FullSize};
 pub use grade::Grade;
+pub use import::{Import, import};
 pub use imported::Imported;
-pub use load::{Loaded, Overrides};
+pub use load::{Loaded, Overrides, unreadable};
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -75,6 +75,35 @@ fn a_bare_recipe_is_a_scenario() {
     assert_eq!(scenario.data, Data::BuiltIn);
 }
 
+/// Around a bare recipe, too, keys of a scenario are the scenario's; all others are the recipe's.
+#[test]
+fn what_is_set_on_a_bare_recipe_finds_its_table() {
+    let folder = folder();
+    let overrides = Overrides {
+        set: vec!["lr=0.5".into(), "oracles=[\"R2R\"]".into(), "seed=9".into()],
+        grow_dp: Some(6),
+        steps: Some(2),
+        ..Overrides::default()
+    };
+    let text = RECIPE;
+    let scenario = load(folder.path(), text, &overrides).unwrap().scenario;
+    assert_eq!((scenario.recipe.lr, scenario.recipe.seed), (0.5, 9));
+    assert_eq!(scenario.oracles, BTreeSet::from([OracleKind::R2R]));
+    let plain = load(folder.path(), text, &Overrides::default())
+        .unwrap()
+        .scenario;
+    let (own, grown) = (plain.recipe, scenario.recipe);
+    assert_eq!(grown.data_parallel_size(), 6);
+    assert_eq!(grown.microbatch_count(), own.microbatch_count());
+    // Fewer ranks than the recipe has is no growth.
+    let fewer = Overrides {
+        grow_dp: Some(own.data_parallel_size() - 1),
+        ..Overrides::default()
+    };
+    let findings = load(folder.path(), text, &fewer).unwrap_err();
+    assert_eq!(findings[0].code, "grow-dp");
+}
+
 #[test]
 fn flags_go_on_top_of_the_file() {
     let folder = folder();

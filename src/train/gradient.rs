@@ -1,7 +1,7 @@
 //! From microbatch gradients to what the optimizer reads: accumulation, the sum of norms and
-//! row-parallel biases over tensor-parallel ranks, the average over data-parallel ones (all of them,
-//! or first those of an optimizer instance and then the instances), the sum of a shared embedding
-//! over the two stages that hold it.
+//! row-parallel biases over tensor-parallel ranks, the average over data-parallel ones (all of
+//! them, or first those of an optimizer instance and then the instances), the sum of a shared
+//! embedding over the two stages that hold it.
 
 use crate::model::ParameterStore;
 use crate::numerics::Dtype;

@@ -39,8 +39,8 @@ impl Initial {
     }
 }
 
-/// Gains are 1, biases 0. Matrices and tables have variance 1 / inputs: the sum of four uniforms, less its mean, times
-/// sqrt(3 / inputs). Square root and division are IEEE's; no libm.
+/// Gains are 1, biases 0. Matrices and tables have variance 1 / inputs: the sum of four uniforms,
+/// less its mean, times sqrt(3 / inputs). Square root and division are IEEE's; no libm.
 fn seeded(
     parameter: &Parameter,
     seed: u32,

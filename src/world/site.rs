@@ -40,6 +40,8 @@ pub enum Family {
     LossMean,
     /// Token rows added into one row of the embedding gradient.
     EmbeddingGrad,
+    /// Sequences of a microbatch added into one row of the position table's gradient.
+    PositionGrad,
     /// Token contributions to a norm-weight gradient.
     NormWeightGrad,
     /// Split-K parts of a weight gradient.

@@ -257,7 +257,8 @@ fn what_is_computed_again_must_be_what_it_was() {
     assert_eq!(
         said,
         [
-            "in step 3, microbatch 1, `unit.x` differs on rank 1 between the forward and its recomputation"
+            "in step 3, microbatch 1, `unit.x` differs on rank 1 between the forward and its \
+             recomputation"
         ]
     );
 }

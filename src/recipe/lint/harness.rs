@@ -9,8 +9,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "resume-without-checkpoint",
         severity: Warning,
-        reason: "a ckpt-resume test starts its second run from a checkpoint before the end; without \
-            one it trains from the start, and compares a run with itself",
+        reason: "a ckpt-resume test starts its second run from a checkpoint before the end; \
+            without one it trains from the start, and compares a run with itself",
         source: HARNESS,
         fix: "set `--save`, `--load` and a `--save-interval` below the number of steps",
         find: resume_without_checkpoint,
@@ -34,8 +34,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "tolerant-test",
         severity: Warning,
-        reason: "with it the test accepts a loss that differs by 5 %: what deterministic mode costs \
-            is paid, and nothing checks what it gives",
+        reason: "with it the test accepts a loss that differs by 5 %: what deterministic mode \
+            costs is paid, and nothing checks what it gives",
         source: HARNESS,
         fix: "leave NON_DETERMINSTIC_RESULTS out",
         find: tolerant,

@@ -10,8 +10,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "nccl-protocol-open",
         severity: Note,
-        reason: "NCCL picks Simple, LL or LL128 by size, and offers LL128 on some links only; chunks, \
-            and with them the rank at which an element's sum starts, differ between protocols",
+        reason: "NCCL picks Simple, LL or LL128 by size, and offers LL128 on some links only; \
+            chunks, and with them the rank at which an element's sum starts, differ between \
+             protocols",
         source: NCCL,
         fix: "set NCCL_PROTO=Simple",
         find: |job| job.unset("NCCL_PROTO"),
@@ -19,8 +20,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "nccl-channels-open",
         severity: Note,
-        reason: "the number of channels follows from the topology that NCCL finds; it cuts a buffer \
-            into the parts that start at different ranks",
+        reason: "the number of channels follows from the topology that NCCL finds; it cuts a \
+            buffer into the parts that start at different ranks",
         source: NCCL,
         fix: "set NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS to one number",
         find: channels,
@@ -36,15 +37,26 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "nccl-tuner-open",
         severity: Note,
-        reason: "a tuner plugin that the image or the cloud installs overrides algorithm and protocol",
+        reason: "a tuner plugin that the image or the cloud installs overrides algorithm and \
+         protocol",
         source: "NCCL documentation, NCCL_TUNER_PLUGIN; Megatron-LM's CI sets it empty",
         fix: "set NCCL_TUNER_PLUGIN to nothing: `NCCL_TUNER_PLUGIN=`",
         find: |job| job.unset("NCCL_TUNER_PLUGIN"),
     },
     Rule {
+        id: "environment-unknown",
+        severity: Note,
+        reason: "which algorithm NCCL took, and which attention Transformer Engine, follows from \
+            variables: bitproof takes Ring, and the defaults of the rest",
+        source: "_print_args, megatron/training/arguments.py",
+        fix: "check the launch script instead, or set `env` in a scenario",
+        find: environment_unknown,
+    },
+    Rule {
         id: "nccl-tuner-plugin",
         severity: Warning,
-        reason: "a tuner plugin chooses algorithm and protocol for each call, whatever NCCL_ALGO says",
+        reason: "a tuner plugin chooses algorithm and protocol for each call, whatever NCCL_ALGO \
+         says",
         source: "NCCL documentation, NCCL_TUNER_PLUGIN",
         fix: "set NCCL_TUNER_PLUGIN to nothing: `NCCL_TUNER_PLUGIN=`",
         find: tuner,
@@ -52,8 +64,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "nvls-tree-left-on",
         severity: Warning,
-        reason: "`^NVLS` excludes NVLS alone: NVLSTree, whose switches add in an order of their own, \
-            and Tree stay open",
+        reason: "`^NVLS` excludes NVLS alone: NVLSTree, whose switches add in an order of their \
+            own, and Tree stay open",
         source: "NCCL's parser of NCCL_ALGO; Megatron-LM#2369; NVIDIA/nccl#1497",
         fix: "set NCCL_ALGO=Ring, or `^NVLS,NVLSTree,Tree`",
         find: nvls_tree,
@@ -61,8 +73,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "nvls-open",
         severity: Warning,
-        reason: "NCCL may sum in the switch (NVLS), and its maintainers say that results may differ \
-            from call to call",
+        reason: "NCCL may sum in the switch (NVLS), and its maintainers say that results may \
+            differ from call to call",
         source: "NVIDIA/nccl#1497, #2360",
         fix: "set NCCL_ALGO=Ring and NCCL_NVLS_ENABLE=0",
         find: nvls,
@@ -70,8 +82,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "collnet-on",
         severity: Warning,
-        reason: "SHARP sums in the network's switches, in an order that no argument fixes; Megatron \
-            accepts it, torchtitan and vLLM switch it off",
+        reason: "SHARP sums in the network's switches, in an order that no argument fixes; \
+            Megatron accepts it, torchtitan and vLLM switch it off",
         source: "megatron/training/determinism.py; NCCL documentation, NCCL_COLLNET_ENABLE",
         fix: "set NCCL_COLLNET_ENABLE=0 and NCCL_ALGO=Ring",
         find: collnet,
@@ -79,8 +91,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "rank-map-open",
         severity: Note,
-        reason: "NCCL_ALGO=Ring pins the algorithm and not the physical ring: on other nodes the ring \
-            has another order, and so has every sum along it",
+        reason: "NCCL_ALGO=Ring pins the algorithm and not the physical ring: on other nodes the \
+            ring has another order, and so has every sum along it",
         source: "Megatron-LM#5718: within an allocation; across allocations is an open gap",
         fix: "compare two allocations: `bitproof plan diff`",
         find: rank_map,
@@ -88,18 +100,19 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "set-inside-the-process",
         severity: Note,
-        reason: "Megatron sets what is missing after the process has started; what was built or read \
-            before keeps its old setting",
+        reason: "Megatron sets what is missing after the process has started; what was built or \
+            read before keeps its old setting",
         source: "AReaL#1544; NVIDIA/Megatron-LM#7419; megatron/training/determinism.py",
-        fix: "export NCCL_ALGO, NVTE_ALLOW_NONDETERMINISTIC_ALGO and CUBLAS_WORKSPACE_CONFIG in the \
-            launcher",
+        fix: "export NCCL_ALGO, NVTE_ALLOW_NONDETERMINISTIC_ALGO and CUBLAS_WORKSPACE_CONFIG in \
+            the launcher",
         find: set_late,
     },
     Rule {
         id: "record-streams",
         severity: Note,
-        reason: "without it PyTorch frees a collective's buffers when the device is done with them: \
-            which block comes next depends on timing, and with it what an uninitialised read sees",
+        reason: "without it PyTorch frees a collective's buffers when the device is done with \
+            them: which block comes next depends on timing, and with it what an uninitialised \
+             read sees",
         source: "PyTorch, ProcessGroupNCCL; Megatron-LM's CI sets it",
         fix: "set TORCH_NCCL_AVOID_RECORD_STREAMS=1",
         find: |job| job.unset("TORCH_NCCL_AVOID_RECORD_STREAMS"),
@@ -152,8 +165,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "grouped-gemm-accumulation",
         severity: Warning,
-        reason: "grouped GEMMs that accumulate into main gradients may have several writers for one \
-            slot, in an order that the kernel picks",
+        reason: "grouped GEMMs that accumulate into main gradients may have several writers for \
+            one slot, in an order that the kernel picks",
         source: "Megatron-LM#5718, operation catalogue; 217 of 333 CI recipes switch it off",
         fix: "add `--no-gradient-accumulation-fusion`",
         find: grouped_gemm,
@@ -264,8 +277,16 @@ fn rank_map(job: &Job<'_>) -> Option<Found> {
     })
 }
 
+fn environment_unknown(job: &Job<'_>) -> Option<Found> {
+    (!job.shows_environment()).then(|| Found {
+        message: "a log does not show the job's environment".to_string(),
+        place: job.values.phase_place().clone(),
+        label: "arguments only".to_string(),
+    })
+}
+
 fn set_late(job: &Job<'_>) -> Option<Found> {
-    if !job.is_deterministic() {
+    if !job.is_deterministic() || !job.shows_environment() {
         return None;
     }
     let filled = [

@@ -1,7 +1,7 @@
 //! What a rule is: data, and a function that finds where it is broken.
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
-use crate::recipe::megatron::{GivenJob, GivenVariable, Understood, Values};
+use crate::recipe::megatron::{GivenJob, GivenKind, GivenVariable, Understood, Values};
 
 /// What rules look at.
 pub(super) struct Job<'a> {
@@ -68,9 +68,15 @@ impl Job<'_> {
         }
     }
 
+    /// Whether the environment stands in the file: a job's log shows arguments only.
+    pub fn shows_environment(&self) -> bool {
+        self.given.kind != GivenKind::ArgumentDump
+    }
+
     /// That the variable `name` is not set.
     pub fn unset(&self, name: &str) -> Option<Found> {
-        self.variable(name).is_none().then(|| Found {
+        let is_unset = self.shows_environment() && self.variable(name).is_none();
+        is_unset.then(|| Found {
             message: format!("{name} is not set"),
             place: self.place_of_environment(),
             label: format!("no {name} beside it"),

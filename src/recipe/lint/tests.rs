@@ -331,6 +331,7 @@ fn every_rule_fires_on_what_breaks_it_and_not_beside_it() {
     for (rule, ..) in HARNESS_CASES {
         tried.insert(*rule);
     }
+    tried.insert("environment-unknown");
     for rule in rules() {
         assert!(tried.contains(rule.id), "no test of {}", rule.id);
     }
@@ -443,4 +444,28 @@ fn errors_stand_first_and_everything_has_a_place_a_reason_and_a_remedy() {
     for finding in &found {
         assert!(finding.place.is_some() && !finding.notes.is_empty() && !finding.help.is_empty());
     }
+}
+
+#[test]
+fn a_log_shows_no_environment_and_is_not_told_that_it_lacks_one() {
+    let text = "------------------------ arguments ------------------------\n  \
+        num_layers ...................................... 4\n  \
+        deterministic_mode .............................. True\n\
+        -------------------- end of arguments ---------------------\n";
+    let source = Source::new("job.log", text);
+    let mut told = Findings::default();
+    let job = GivenJob::read(&source, Path::new("job.log"), &mut told).unwrap();
+    let understood = understand(&job, &UnderstandOptions::default(), &mut told);
+    let found = lint(&job, &understood);
+    let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
+    assert!(codes.contains(&"environment-unknown"), "{codes:?}");
+    for code in [
+        "nccl-protocol-open",
+        "set-inside-the-process",
+        "record-streams",
+        "nvls-open",
+    ] {
+        assert!(!codes.contains(&code), "{code}");
+    }
+    assert!(!self::codes("a", "", "", "").contains("environment-unknown"));
 }

@@ -13,7 +13,7 @@ use crate::recipe::limits::{ARGUMENTS_MAX, VALUE_BYTES_MAX};
 
 const TITLE: &str = " arguments ";
 const END: &str = " end of arguments ";
-/// Name, a blank and dots.
+/// Letters of the name and dots.
 const DOTS_END: usize = 48;
 
 /// Whether a line is the title of a block.
@@ -144,8 +144,7 @@ fn entry(line: &str) -> Option<(Range<usize>, Range<usize>)> {
         let is_filled = match dots {
             // A name as long as the dots reach has none, and two blanks.
             0 => length >= DOTS_END && bytes.get(value) == Some(&b' '),
-            1 => length + 1 == DOTS_END,
-            _ => true,
+            _ => length + dots == DOTS_END,
         };
         if is_filled && bytes.get(value).is_none_or(|b| *b == b' ') {
             return Some((name, (value + 1).min(bytes.len())..bytes.len()));

@@ -33,7 +33,11 @@ pub fn open(path: &Path) -> Result<Source, SourceError> {
     match kept(BufReader::new(file.take(LOG_BYTES_MAX))).map_err(unreadable)? {
         Kept::Blocks(text) => Ok(Source::new(name, text)),
         Kept::Nothing => Err(error),
-        Kept::NotText { offset } => Err(SourceError::NotText { path: name, offset }),
+        Kept::NotText { offset, line } => Err(SourceError::NotText {
+            path: name,
+            offset,
+            line,
+        }),
     }
 }
 
@@ -44,6 +48,7 @@ enum Kept {
     /// A block is no text.
     NotText {
         offset: usize,
+        line: usize,
     },
 }
 
@@ -60,7 +65,8 @@ fn kept(mut log: impl BufRead) -> std::io::Result<Kept> {
                 Ok(line) => text.push_str(line.trim_end_matches(['\n', '\r'])),
                 Err(error) => {
                     let offset = offset + error.valid_up_to();
-                    return Ok(Kept::NotText { offset });
+                    let line = 1 + text.matches('\n').count();
+                    return Ok(Kept::NotText { offset, line });
                 }
             }
             kept_bytes += line.len();

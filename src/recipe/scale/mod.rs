@@ -6,22 +6,26 @@
 //! small recipe, and plans are made from them.
 
 mod data_parallel;
+mod difference;
 mod sizes;
 
 pub use data_parallel::GrowError;
 
 use serde::Serialize;
 
-use super::Recipe;
+use super::{LocalOrder, Recipe};
 use sizes::Sizes;
 
 /// What the caller knows beyond the recipe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScaleOptions {
     /// `--grow-dp`: the data-parallel size to run with.
     pub grow_dp: Option<u32>,
     /// Nobody said how many ranks the job has.
     pub world_is_assumed: bool,
+    /// Layouts that the small model must divide into as well: tensor-parallel ranks, and model
+    /// chunks over all stages.
+    pub resumed_on: Vec<(u32, u32)>,
 }
 
 /// One value that differs from the job's.
@@ -53,7 +57,8 @@ const MICROBATCHES: u32 = 8;
 const BUCKET_SIZE: u64 = 40_000_000;
 const BUCKET_SIZE_OF_RANK: u64 = 1_000_000;
 
-const KEPT_IN_PROPORTION: &str = "in proportion to the steps";
+/// Parts of a weight gradient whose order is free, at least.
+const FREE_SPLITS: u32 = 4;
 
 /// Scales `full` down, and its data parallelism up where that is asked for, or where a sum over
 /// data-parallel ranks could otherwise not differ and nobody said how many there are.
@@ -67,13 +72,19 @@ pub fn scaled(full: &Recipe, options: &ScaleOptions) -> Result<Scaled, GrowError
         // Megatron splits gradients into buckets only where their reduction overlaps.
         grown.ddp_bucket_size = None;
     }
-    let recipe = small(&grown);
+    let determinism = &mut grown.determinism;
+    if determinism.wgrad_split_k == LocalOrder::Arrival {
+        // How many parts a library makes is not known; of fewer than three no order differs.
+        determinism.wgrad_splits = determinism.wgrad_splits.max(FREE_SPLITS);
+    }
+    let recipe = small(&grown, &options.resumed_on);
     let mut changes = data_parallel::changes(full, &grown, options);
-    changes.extend(changes_of_size(full, &recipe));
+    changes.extend(difference::of_sizes(full, &recipe));
     let job = match options.world_is_assumed {
         true => grown,
         false => Recipe {
             ddp_bucket_size: grown.ddp_bucket_size,
+            determinism: grown.determinism,
             ..full.clone()
         },
     };
@@ -84,8 +95,8 @@ pub fn scaled(full: &Recipe, options: &ScaleOptions) -> Result<Scaled, GrowError
     })
 }
 
-fn small(full: &Recipe) -> Recipe {
-    let sizes = Sizes::of(full);
+fn small(full: &Recipe, resumed_on: &[(u32, u32)]) -> Recipe {
+    let sizes = Sizes::of(full, resumed_on);
     let steps = full.train_iters.min(STEPS);
     let microbatches = microbatches(full);
     let mut recipe = Recipe {
@@ -171,111 +182,6 @@ fn bucket_size(full: &Recipe, here: &Recipe) -> Option<u32> {
     }
     let share = (u128::from(size) * u128::from(own)).div_ceil(u128::from(whole));
     u32::try_from(share.max(1)).ok()
-}
-
-/// What is smaller than in the job, a line each.
-fn changes_of_size(full: &Recipe, here: &Recipe) -> Vec<Change> {
-    let width = "orders follow from the layout: heads, groups and ratios are kept";
-    let bytes = "plans are those of the full size";
-    let bucket = "a bucket is the same fraction of a stage's parameters";
-    let text = |size: Option<u32>| size.map_or("Megatron's own".to_string(), |n| n.to_string());
-    let rows = [
-        (
-            "num_layers",
-            full.num_layers,
-            here.num_layers,
-            "layers of every stage and chunk",
-        ),
-        ("hidden_size", full.hidden_size, here.hidden_size, width),
-        (
-            "ffn_hidden_size",
-            full.ffn_hidden_size,
-            here.ffn_hidden_size,
-            width,
-        ),
-        (
-            "num_attention_heads",
-            full.num_attention_heads,
-            here.num_attention_heads,
-            width,
-        ),
-        (
-            "num_query_groups",
-            full.num_query_groups,
-            here.num_query_groups,
-            width,
-        ),
-        ("kv_channels", full.kv_channels, here.kv_channels, width),
-        ("seq_length", full.seq_length, here.seq_length, bytes),
-        (
-            "max_position_embeddings",
-            full.max_position_embeddings,
-            here.max_position_embeddings,
-            "the same multiple of seq_length, at most 4",
-        ),
-        (
-            "padded_vocab_size",
-            full.padded_vocab_size,
-            here.padded_vocab_size,
-            "the model reads bytes",
-        ),
-        (
-            "micro_batch_size",
-            full.micro_batch_size,
-            here.micro_batch_size,
-            bytes,
-        ),
-        (
-            "microbatches of a rank",
-            full.microbatch_count(),
-            here.microbatch_count(),
-            "as many as fill the pipeline, and at least 8",
-        ),
-        (
-            "determinism.wgrad_splits",
-            full.determinism.wgrad_splits,
-            here.determinism.wgrad_splits,
-            "at most the tokens of a microbatch",
-        ),
-        (
-            "train_iters",
-            full.train_iters,
-            here.train_iters,
-            "steps repeat each other",
-        ),
-        (
-            "lr_decay_iters",
-            full.lr_decay_iters,
-            here.lr_decay_iters,
-            KEPT_IN_PROPORTION,
-        ),
-        (
-            "lr_warmup_iters",
-            full.lr_warmup_iters,
-            here.lr_warmup_iters,
-            KEPT_IN_PROPORTION,
-        ),
-        (
-            "recompute_num_layers",
-            full.recompute_num_layers,
-            here.recompute_num_layers,
-            "the same fraction of a chunk",
-        ),
-    ];
-    let rows = rows.into_iter().filter(|(_, from, to, _)| from != to);
-    let changed = rows.map(|(key, from, to, why)| Change {
-        key,
-        from: from.to_string(),
-        to: to.to_string(),
-        why,
-    });
-    let buckets = (full.ddp_bucket_size != here.ddp_bucket_size).then(|| Change {
-        key: "ddp_bucket_size",
-        from: text(full.ddp_bucket_size),
-        to: text(here.ddp_bucket_size),
-        why: bucket,
-    });
-    changed.chain(buckets).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The sizes of a small model with the structure of a large one.
 
-use crate::recipe::Recipe;
+use crate::recipe::{PositionEmbedding, Recipe};
 
 /// Width of the residual stream that the small model is given, about; and a narrower one for many
 /// layers.
@@ -11,6 +11,10 @@ const LAYERS_MANY: u32 = 5;
 /// Model chunks over all stages above which each has one layer only.
 const CHUNKS_MANY: u32 = 8;
 const SEQ_LENGTH: u32 = 32;
+/// Samples of a microbatch, and their length, where positions are learned: a position's gradient
+/// is a sum over the samples.
+const SAMPLES: u32 = 4;
+const SEQ_LENGTH_OF_SAMPLES: u32 = 16;
 /// Bytes.
 const VOCABULARY: u32 = 256;
 /// Query heads of a group, at most.
@@ -37,11 +41,47 @@ pub(super) fn chunks(full: &Recipe) -> u32 {
     full.pipeline_model_parallel_size * full.num_virtual_stages_per_pipeline_rank
 }
 
+/// What sizes are shared out to: the least numbers that every layout divides.
+struct Parts {
+    tensor: u32,
+    chunks: u32,
+}
+
+impl Parts {
+    /// Other layouts count as far as the full-size model divides into them.
+    fn of(full: &Recipe, resumed_on: &[(u32, u32)]) -> Parts {
+        let mut parts = Parts {
+            tensor: full.tensor_model_parallel_size,
+            chunks: chunks(full),
+        };
+        for (tensor, chunks) in resumed_on {
+            let tensor = least_common_multiple(parts.tensor, *tensor);
+            let chunks = least_common_multiple(parts.chunks, *chunks);
+            if full.num_query_groups.is_multiple_of(tensor) {
+                parts.tensor = tensor;
+            }
+            if full.num_layers.is_multiple_of(chunks) {
+                parts.chunks = chunks;
+            }
+        }
+        parts
+    }
+}
+
+fn least_common_multiple(a: u32, b: u32) -> u32 {
+    let (mut divisor, mut rest) = (a, b);
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (a / divisor.max(1)).saturating_mul(b)
+}
+
 impl Sizes {
-    pub fn of(full: &Recipe) -> Sizes {
-        let tensor = full.tensor_model_parallel_size;
-        let num_layers = layers(full);
-        let (seq_length, micro_batch_size) = tokens(full);
+    pub fn of(full: &Recipe, resumed_on: &[(u32, u32)]) -> Sizes {
+        let parts = Parts::of(full, resumed_on);
+        let tensor = parts.tensor;
+        let num_layers = layers(full, parts.chunks);
+        let (seq_length, micro_batch_size) = tokens(full, tensor);
         let vocabulary = VOCABULARY.next_multiple_of(LANES * tensor);
         let positions = full.max_position_embeddings / full.seq_length;
         Sizes {
@@ -51,24 +91,28 @@ impl Sizes {
                 .min(full.max_position_embeddings),
             padded_vocab_size: vocabulary.min(full.padded_vocab_size),
             micro_batch_size,
-            ..width(full, num_layers)
+            ..width(full, num_layers, tensor)
         }
     }
 }
 
-fn layers(full: &Recipe) -> u32 {
-    let chunks = chunks(full);
+fn layers(full: &Recipe, chunks: u32) -> u32 {
     let most = if chunks >= CHUNKS_MANY { 1 } else { 2 };
     (full.num_layers / chunks).min(most) * chunks
 }
 
 /// Sequence length and microbatch size.
-fn tokens(full: &Recipe) -> (u32, u32) {
-    let tensor = full.tensor_model_parallel_size;
+fn tokens(full: &Recipe, tensor: u32) -> (u32, u32) {
+    let (length, samples) = match full.position_embedding_type {
+        PositionEmbedding::LearnedAbsolute => (SEQ_LENGTH_OF_SAMPLES, SAMPLES),
+        _ => (SEQ_LENGTH, 1),
+    };
     // Sequence parallelism gives each rank its part, and every part is read in fours.
-    let seq = SEQ_LENGTH.next_multiple_of(LANES * tensor);
+    let seq = length.next_multiple_of(LANES * tensor);
     if full.seq_length > seq {
-        (seq, 1)
+        (seq, full.micro_batch_size.min(samples))
+    } else if samples > 1 {
+        (full.seq_length, full.micro_batch_size)
     } else if full.seq_length.is_multiple_of(LANES) {
         (full.seq_length, 1)
     } else {
@@ -77,8 +121,7 @@ fn tokens(full: &Recipe) -> (u32, u32) {
 }
 
 /// Heads, groups and what they make up. The other sizes are those of `full`.
-fn width(full: &Recipe, num_layers: u32) -> Sizes {
-    let tensor = full.tensor_model_parallel_size;
+fn width(full: &Recipe, num_layers: u32, tensor: u32) -> Sizes {
     let own = Sizes {
         num_layers: full.num_layers,
         hidden_size: full.hidden_size,

@@ -29,8 +29,8 @@ fn gpt(world: u32, tensor: u32, pipeline: u32, more: &str) -> Recipe {
 
 fn assumed() -> ScaleOptions {
     ScaleOptions {
-        grow_dp: None,
         world_is_assumed: true,
+        ..ScaleOptions::default()
     }
 }
 
@@ -62,6 +62,16 @@ fn a_job_keeps_its_layout_and_loses_its_size() {
     assert!((5_000..60_000).contains(&parameters), "{parameters}");
 }
 
+/// A learned position's gradient is a sum over the samples of a microbatch.
+#[test]
+fn learned_positions_keep_samples() {
+    let learned = gpt(8, 2, 2, "position_embedding_type = \"learned_absolute\"\n");
+    let here = scaled(&learned, &assumed()).unwrap().recipe;
+    assert_eq!((here.seq_length, here.micro_batch_size), (16, 4));
+    assert_eq!(here.max_position_embeddings, 16);
+    assert_eq!(here.microbatch_count(), learned.microbatch_count());
+}
+
 #[test]
 fn a_world_that_was_given_is_not_grown() {
     let full = gpt(8, 2, 2, "");
@@ -70,7 +80,7 @@ fn a_world_that_was_given_is_not_grown() {
     assert_eq!(change(&kept, "data-parallel size"), None);
     let options = ScaleOptions {
         grow_dp: Some(6),
-        world_is_assumed: false,
+        ..ScaleOptions::default()
     };
     let grown = scaled(&full, &options).unwrap();
     assert_eq!(grown.recipe.data_parallel_size(), 6);
@@ -94,10 +104,27 @@ fn every_optimizer_instance_gets_enough_ranks() {
     assert_eq!(grown.recipe.data_parallel_size(), 8);
     let odd = ScaleOptions {
         grow_dp: Some(5),
-        world_is_assumed: true,
+        ..assumed()
     };
     let error = scaled(&full, &odd).unwrap_err();
     assert!(matches!(error, GrowError::Instances { wanted: 5, .. }));
+}
+
+/// A free order has enough parts; a job that is resumed elsewhere divides there, too.
+#[test]
+fn a_small_model_can_part_and_divides_into_every_layout() {
+    let racy = gpt(8, 2, 2, "[determinism]\nwgrad_split_k = \"arrival\"\n");
+    let grown = scaled(&racy, &assumed()).unwrap();
+    let splits = |recipe: &Recipe| recipe.determinism.wgrad_splits;
+    assert_eq!((splits(&grown.recipe), splits(&grown.full)), (4, 4));
+    assert_eq!(change(&grown, "determinism.wgrad_splits"), Some(("1", "4")));
+    let options = ScaleOptions {
+        resumed_on: vec![(4, 6), (8, 5)],
+        ..assumed()
+    };
+    let here = scaled(&gpt(8, 2, 2, ""), &options).unwrap().recipe;
+    // 12 layers do not divide into 5 stages: that layout is refused where it is asked for.
+    assert_eq!((here.num_layers, here.num_attention_heads), (12, 8));
 }
 
 #[test]
@@ -125,7 +152,8 @@ fn buckets_cover_the_same_fraction_of_a_stage() {
 #[test]
 fn a_small_recipe_stays_as_it_is() {
     let text = "world_size = 4\nnum_layers = 2\nhidden_size = 16\nnum_attention_heads = 2\n\
-         seq_length = 16\nmicro_batch_size = 1\nglobal_batch_size = 12\ntrain_iters = 2\nlr = 1e-2\n";
+         seq_length = 16\nmicro_batch_size = 1\nglobal_batch_size = 12\ntrain_iters = 2\n\
+         lr = 1e-2\n";
     let full = job(text);
     let scaled = scaled(&full, &assumed()).unwrap();
     assert_eq!(scaled.recipe, full);
@@ -180,7 +208,7 @@ proptest! {
     /// has the layout and the ratios, and is small.
     #[test]
     fn a_scaled_recipe_is_sound(full in any_job(), is_assumed in any::<bool>()) {
-        let options = ScaleOptions { grow_dp: None, world_is_assumed: is_assumed };
+        let options = ScaleOptions { world_is_assumed: is_assumed, ..ScaleOptions::default() };
         let scaled = scaled(&full, &options).unwrap();
         let here = &scaled.recipe;
         let again = job(&toml::to_string(here).unwrap());

@@ -19,7 +19,12 @@ pub(super) fn job(page: &mut Page, outcome: &Outcome, detail: Detail) {
     }
     page.sentence(2, &job.layout);
     world(page, job);
-    for derived in &job.derived {
+    // The world has its own line.
+    let others = job
+        .derived
+        .iter()
+        .filter(|derived| derived.key != "world_size");
+    for derived in others {
         let line = format!("{} = {}: {}", derived.key, derived.value, derived.reason);
         page.sentence(2, &line);
     }

@@ -1,7 +1,8 @@
 //! What an argument dump lists beside the arguments: attributes that `validate_args` derives, and
 //! arguments of earlier versions. Written by the attribute's name.
 
-use super::argument::{Argument, Effect::*, Kind::*, arg, flag};
+use super::Feature;
+use super::argument::{Argument, Effect::*, Kind::*, arg, flag, negation};
 
 const DERIVED: super::Effect =
     NoBits("derived from other arguments, which are judged themselves (validate_args)");
@@ -50,6 +51,16 @@ pub(super) const EARLIER: &[Argument] = &[
     flag("delay-grad-reduce", REMOVED),
     flag("no-delay-grad-reduce", REMOVED),
     flag("delay-param-gather", REMOVED),
-    flag("no-scatter-gather-tensors-in-pipeline", REMOVED),
+    negation(
+        "no-scatter-gather-tensors-in-pipeline",
+        "scatter_gather_tensors_in_pipeline",
+        REMOVED,
+    ),
+    flag("enable-gloo-process-groups", REMOVED),
+    flag(
+        "keep-fp8-transpose-cache-when-using-custom-fsdp",
+        Part(Feature::MegatronFsdp),
+    ),
+    arg("one-logger-entity", Text, "", REMOVED),
     arg("DDP-impl", Word(&["local", "torch"]), "local", REMOVED),
 ];

@@ -5,6 +5,7 @@
 //! of August 2026, and the scripts' own arguments that functional tests use.
 
 mod argument;
+mod attention;
 mod attributes;
 mod checkpoint;
 mod data;
@@ -15,6 +16,7 @@ pub(crate) mod hydra;
 mod inference;
 mod layout;
 mod logging;
+mod memory;
 mod model;
 mod moe;
 mod optimizer;
@@ -28,9 +30,11 @@ pub use feature::Feature;
 
 use std::collections::BTreeMap;
 
-const AREAS: [&[Argument]; 11] = [
+const AREAS: [&[Argument]; 13] = [
     layout::ARGUMENTS,
     model::ARGUMENTS,
+    attention::ARGUMENTS,
+    memory::ARGUMENTS,
     moe::ARGUMENTS,
     precision::ARGUMENTS,
     optimizer::ARGUMENTS,
@@ -82,6 +86,7 @@ impl Default for Catalogue {
                 .entry(argument.dest())
                 .or_insert(argument);
         }
+        catalogue.add_earlier_names();
         catalogue
     }
 }
@@ -110,6 +115,19 @@ fn spellings(argument: &'static Argument) -> Vec<(String, Spelling)> {
 }
 
 impl Catalogue {
+    /// Earlier versions called an attribute as its flag: `norm_epsilon`, `cuda_graph_scope`.
+    fn add_earlier_names(&mut self) {
+        for argument in AREAS.iter().copied().flatten() {
+            if matches!(argument.kind, Kind::Off | Kind::GeneratedOff) {
+                continue;
+            }
+            for name in std::iter::once(argument.name).chain(argument.also.iter().copied()) {
+                let name = name.replace('-', "_");
+                self.attributes.entry(name).or_insert(argument);
+            }
+        }
+    }
+
     /// The argument that is written `name`: `--flag`, an attribute of a dump, or a dotted key.
     pub fn find(&self, name: &str) -> Option<(&'static Argument, Spelling)> {
         if let Some(flag) = name.strip_prefix("--") {
@@ -127,6 +145,13 @@ impl Catalogue {
     /// The argument behind an attribute of `args`.
     pub fn attribute(&self, dest: &str) -> Option<&'static Argument> {
         self.attributes.get(dest).copied()
+    }
+
+    /// Every attribute that a dump of arguments may list, with what is known of it.
+    pub fn attributes(&self) -> impl Iterator<Item = (&str, &'static Argument)> {
+        self.attributes
+            .iter()
+            .map(|(dest, argument)| (dest.as_str(), *argument))
     }
 
     /// Names of the same sort as `name`, for a suggestion.

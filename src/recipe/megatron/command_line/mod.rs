@@ -141,6 +141,14 @@ impl Reader<'_> {
                     .with_help("end the line with the backslash"),
             );
         }
+        for span in &script.unread {
+            findings.push(
+                Diagnostic::warning("not-read", "what this launches is not known here").at(
+                    &self.place(span),
+                    "no word ends in `.py`, and none follows `-m`",
+                ),
+            );
+        }
         for span in &script.sourced {
             findings.push(
                 Diagnostic::warning("not-read", "a file that the script reads is not read here")

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::lexer::{self, Item};
-use super::shell::{Remark, Shell, TooLong};
+use super::shell::{Remark, Shell, TooLong, Value};
 use super::text::{Char, Text};
 use super::word::{LexError, Piece, Word};
 use crate::recipe::limits::SCRIPT_DEPTH_MAX;
@@ -32,6 +32,8 @@ pub(super) struct Script {
     pub broken_continuations: Vec<Char>,
     /// Files that the script reads commands from, and this does not.
     pub sourced: Vec<Range<usize>>,
+    /// Launchers whose program was not found.
+    pub unread: Vec<Range<usize>>,
     /// `if`s and loops that are open.
     branch_depth: usize,
 }
@@ -56,8 +58,11 @@ impl Script {
     pub fn read(text: &Text, preset: &[(Text, Text)]) -> Result<Script, ScriptError> {
         let mut script = Script::default();
         for (name, value) in preset {
-            let words = vec![value.clone()];
-            script.shell.assign(name, words, false, false, false);
+            let value = Value {
+                words: vec![value.clone()],
+                ..Value::default()
+            };
+            script.shell.assign(name, value, false);
         }
         script.commands(&text.0, 0)?;
         Ok(script)
@@ -112,10 +117,9 @@ impl Script {
         let is_assignment = |item: &&Item| !matches!(item, Item::Word(_));
         let assignment_count = items.iter().take_while(is_assignment).count();
         let (assignments, rest) = items.split_at(assignment_count);
-        let mut ignored = Vec::new();
         if rest.is_empty() {
             for assignment in assignments {
-                self.assign(assignment, &mut ignored)?;
+                self.assign(assignment)?;
             }
             return Ok(());
         }
@@ -144,30 +148,28 @@ impl Script {
         self.program(assignments, rest, depth)
     }
 
-    fn assign(&mut self, item: &Item, remarks: &mut Vec<Remark>) -> Result<(), TooLong> {
-        let is_conditional = self.branch_depth > 0;
-        match item {
-            Item::Word(_) => {}
+    fn assign(&mut self, item: &Item) -> Result<(), TooLong> {
+        let mut remarks = Vec::new();
+        let (name, appends, words) = match item {
+            Item::Word(_) => return Ok(()),
             Item::Assignment {
                 name,
                 appends,
                 value,
-            } => {
-                let text = self.shell.text(value, remarks)?;
-                let words = vec![text];
-                self.shell
-                    .assign(name, words, false, *appends, is_conditional);
-            }
+            } => (name, *appends, vec![self.shell.text(value, &mut remarks)?]),
             Item::Array {
                 name,
                 appends,
                 values,
-            } => {
-                let words = self.shell.fields(values, remarks)?;
-                self.shell
-                    .assign(name, words, true, *appends, is_conditional);
-            }
-        }
+            } => (name, *appends, self.shell.fields(values, &mut remarks)?),
+        };
+        let value = Value {
+            words,
+            is_array: matches!(item, Item::Array { .. }),
+            conditional: (self.branch_depth > 0).then(|| name.span()),
+            remarks,
+        };
+        self.shell.assign(name, value, appends);
         Ok(())
     }
 
@@ -191,7 +193,7 @@ impl Script {
                     }
                 }
                 Item::Assignment { name, .. } | Item::Array { name, .. } => {
-                    self.assign(item, &mut Vec::new())?;
+                    self.assign(item)?;
                     if exports {
                         self.shell.export(&name.string(), name.span());
                     }
@@ -225,6 +227,12 @@ impl Script {
             return Ok(());
         }
         let Some((program, arguments)) = program_at(&fields) else {
+            let is_launcher = |word: &&Text| {
+                let word = word.string();
+                word.ends_with("torchrun") || word.starts_with("torch.distributed.")
+            };
+            self.unread
+                .extend(fields.iter().find(is_launcher).map(Text::span));
             return Ok(());
         };
         let mut environment = self.environment();

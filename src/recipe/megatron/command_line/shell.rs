@@ -9,12 +9,14 @@ use super::word::{Piece, Variable, Word};
 use crate::recipe::limits::{SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
 
 /// What a variable holds: one text, or the elements of an array.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Value {
     pub words: Vec<Text>,
-    is_array: bool,
-    /// Assigned where a script decides whether to.
-    conditional: Option<Range<usize>>,
+    pub is_array: bool,
+    /// Assigned where a script decides whether to: the name as it stands there.
+    pub conditional: Option<Range<usize>>,
+    /// About the words that it was made of.
+    pub remarks: Vec<Remark>,
 }
 
 #[derive(Debug, Default)]
@@ -42,29 +44,20 @@ pub(super) enum Remark {
     },
 }
 
+/// Remarks that one variable keeps.
+const REMARKS_MAX: usize = 16;
+
 /// Variables that grow each other beyond all limits.
 #[derive(Debug)]
 pub(super) struct TooLong;
 
 impl Shell {
     /// Assigns, or appends to what was assigned before.
-    pub fn assign(
-        &mut self,
-        name: &Text,
-        words: Vec<Text>,
-        is_array: bool,
-        appends: bool,
-        conditional: bool,
-    ) {
+    pub fn assign(&mut self, name: &Text, mut value: Value, appends: bool) {
         let key = name.string();
-        let mut value = Value {
-            words,
-            is_array,
-            conditional: conditional.then(|| name.span()),
-        };
         if let (true, Some(old)) = (appends, self.variables.get(&key)) {
             let mut joined = old.words.clone();
-            match (old.is_array || is_array, joined.first_mut()) {
+            match (old.is_array || value.is_array, joined.first_mut()) {
                 (false, Some(first)) => {
                     let more = value.words.first().map_or(&[][..], |text| &text.0);
                     first.push_all(more);
@@ -73,8 +66,11 @@ impl Shell {
             }
             value.is_array |= old.is_array;
             value.conditional = value.conditional.or_else(|| old.conditional.clone());
+            value.remarks.extend(old.remarks.iter().cloned());
             value.words = joined;
         }
+        // The first of them say enough; more would grow with every assignment.
+        value.remarks.truncate(REMARKS_MAX);
         self.variables.insert(key.clone(), value);
         if self.exports_all {
             self.export(&key, name.span());
@@ -206,6 +202,7 @@ impl Shell {
                 assigned: assigned.clone(),
             });
         }
+        remarks.extend(value.remarks.iter().cloned());
         let count = if variable.all.is_some() {
             usize::MAX
         } else {

@@ -73,6 +73,36 @@ pub(super) fn case_fields(
     values: &Values<'_>,
     findings: &mut Findings,
 ) -> CaseFields {
+    let mode = job
+        .mode
+        .clone()
+        .unwrap_or_else(|| "pretraining".to_string());
+    let mut fields = CaseFields {
+        has_args: job.phases.iter().any(|phase| !phase.arguments.is_empty()),
+        test_type: job.test_type.clone(),
+        mode: Some(mode),
+        launcher: job.launcher.clone(),
+        phases: job.phases.len() as u32,
+        deterministic_mode: values.flag("deterministic_mode"),
+        async_save: values.flag("async_save"),
+        recompute: recompute(values),
+        cuda_graph: cuda_graph(values),
+        ..CaseFields::default()
+    };
+    layout(&mut fields, values, findings);
+    sharding(&mut fields, values);
+    formats(&mut fields, values);
+    let violations = violations(values, &job.env);
+    fields.rejected_at_launch = rejected(values, &violations, Standing::Current);
+    fields.rejected_by_pending_rules = rejected(values, &violations, Standing::Pending);
+    let names = violations
+        .iter()
+        .map(|violation| violation.rule.to_string());
+    fields.violations_if_deterministic = names.collect();
+    fields
+}
+
+fn layout(fields: &mut CaseFields, values: &Values<'_>, findings: &mut Findings) {
     let one = |dest: &str| values.count(dest).unwrap_or(1).max(1);
     let (tp, pp) = (
         one("tensor_model_parallel_size"),
@@ -89,66 +119,47 @@ pub(super) fn case_fields(
         tp
     };
     let stages = stages(values, pp, findings);
-    let megatron_fsdp = values.flag("use_megatron_fsdp");
-    let forced = megatron_fsdp && values.text("megatron_fsdp_version") != Some("2");
+    (fields.tp, fields.pp, fields.cp) = (tp, pp, cp);
+    (fields.ep, fields.etp, fields.etp_given) = (ep, etp, etp_given);
+    fields.vpp = stages.as_ref().map(|stages| stages.chunks);
+    fields.vpp_source = stages.map(|stages| stages.source.to_string());
+    fields.model_parallel_size = tp.saturating_mul(pp).saturating_mul(cp);
+    fields.expert_model_parallel_size = etp.saturating_mul(ep).saturating_mul(pp);
+    fields.sequence_parallel_flag = values.flag("sequence_parallel");
+    fields.sequence_parallel = fields.sequence_parallel_flag && tp > 1;
+    fields.num_experts = values.count("num_experts").filter(|count| *count > 0);
+    fields.moe_topk = fields
+        .num_experts
+        .and_then(|_| values.count("moe_router_topk"));
+}
+
+fn sharding(fields: &mut CaseFields, values: &Values<'_>) {
     let sharded = values.flag("use_distributed_optimizer");
-    let num_experts = values.count("num_experts").filter(|count| *count > 0);
-    let fp8_format = values.text("fp8").map(str::to_string);
-    let violations = violations(values, &job.env);
-    let given = |dest: &str| {
-        let text = values.is_given(dest).then(|| values.text(dest)).flatten();
-        text.map(str::to_string)
-    };
-    CaseFields {
-        has_args: job.phases.iter().any(|phase| !phase.arguments.is_empty()),
-        test_type: job.test_type.clone(),
-        mode: Some(
-            job.mode
-                .clone()
-                .unwrap_or_else(|| "pretraining".to_string()),
-        ),
-        launcher: job.launcher.clone(),
-        tp,
-        pp,
-        vpp: stages.as_ref().map(|stages| stages.chunks),
-        vpp_source: stages.map(|stages| stages.source.to_string()),
-        cp,
-        ep,
-        etp,
-        etp_given,
-        model_parallel_size: tp.saturating_mul(pp).saturating_mul(cp),
-        expert_model_parallel_size: etp.saturating_mul(ep).saturating_mul(pp),
-        sequence_parallel_flag: values.flag("sequence_parallel"),
-        sequence_parallel: values.flag("sequence_parallel") && tp > 1,
-        distributed_optimizer_flag: sharded,
-        distributed_optimizer: sharded || forced,
-        megatron_fsdp,
-        torch_fsdp2: values.flag("use_torch_fsdp2"),
-        sharding_strategy: given("data_parallel_sharding_strategy"),
-        num_distributed_optimizer_instances: one("num_distributed_optimizer_instances"),
-        overlap_grad_reduce: values.flag("overlap_grad_reduce"),
-        overlap_param_gather: values.flag("overlap_param_gather"),
-        fp8_recipe: fp8_format
-            .is_some()
-            .then(|| values.text("fp8_recipe").unwrap_or("delayed").to_string()),
-        fp8_format,
-        bf16: values.flag("bf16"),
-        fp16: values.flag("fp16"),
-        moe_topk: num_experts.and_then(|_| values.count("moe_router_topk")),
-        num_experts,
-        optimizer: given("optimizer"),
-        async_save: values.flag("async_save"),
-        recompute: recompute(values),
-        cuda_graph: cuda_graph(values),
-        deterministic_mode: values.flag("deterministic_mode"),
-        rejected_at_launch: rejected(values, &violations, Standing::Current),
-        rejected_by_pending_rules: rejected(values, &violations, Standing::Pending),
-        violations_if_deterministic: violations
-            .iter()
-            .map(|violation| violation.rule.to_string())
-            .collect(),
-        phases: job.phases.len() as u32,
-    }
+    fields.megatron_fsdp = values.flag("use_megatron_fsdp");
+    fields.torch_fsdp2 = values.flag("use_torch_fsdp2");
+    let forced = fields.megatron_fsdp && values.text("megatron_fsdp_version") != Some("2");
+    fields.distributed_optimizer_flag = sharded;
+    fields.distributed_optimizer = sharded || forced;
+    fields.sharding_strategy = given(values, "data_parallel_sharding_strategy");
+    let instances = values.count("num_distributed_optimizer_instances");
+    fields.num_distributed_optimizer_instances = instances.unwrap_or(1).max(1);
+    fields.overlap_grad_reduce = values.flag("overlap_grad_reduce");
+    fields.overlap_param_gather = values.flag("overlap_param_gather");
+    fields.optimizer = given(values, "optimizer");
+}
+
+fn formats(fields: &mut CaseFields, values: &Values<'_>) {
+    fields.bf16 = values.flag("bf16");
+    fields.fp16 = values.flag("fp16");
+    fields.fp8_format = values.text("fp8").map(str::to_string);
+    let recipe = || values.text("fp8_recipe").unwrap_or("delayed").to_string();
+    fields.fp8_recipe = fields.fp8_format.is_some().then(recipe);
+}
+
+/// A text that was given.
+fn given(values: &Values<'_>, dest: &str) -> Option<String> {
+    let text = values.is_given(dest).then(|| values.text(dest)).flatten();
+    text.map(str::to_string)
 }
 
 fn rejected(values: &Values<'_>, violations: &[Violation], standing: Standing) -> bool {

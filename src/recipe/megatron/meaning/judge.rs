@@ -12,6 +12,10 @@ pub(super) fn arguments(given: &[GivenArgument], values: &Values<'_>) -> Vec<Jud
     let judged = |(given, reading): (&GivenArgument, &Reading)| {
         let (verdict, reason) = match reading {
             Reading::Refused(reason) => (Verdict::Invalid, reason.clone()),
+            Reading::Absent => (
+                Verdict::Unknown,
+                "not known; at None or False, nothing asks for it".to_string(),
+            ),
             Reading::Ranks => (Verdict::Used, "the number of ranks".to_string()),
             Reading::Sets(dest) => {
                 let setting = values.setting(dest).expect("it was read");
@@ -54,6 +58,9 @@ fn verdict(dest: &str, setting: &Setting<'_>, values: &Values<'_>) -> (Verdict, 
         let reason = "every linear layer has biases here (validate_args sets it then)";
         return (Verdict::NoBits, reason.to_string());
     }
+    if let (Effect::Used(_), Some(reason)) = (effect, unread(dest, values)) {
+        return (Verdict::NoBits, reason.to_string());
+    }
     match effect {
         Effect::Used(what) => (Verdict::Used, what.to_string()),
         Effect::Replaced(by) => (Verdict::Replaced, by.to_string()),
@@ -65,6 +72,54 @@ fn verdict(dest: &str, setting: &Setting<'_>, values: &Values<'_>) -> (Verdict, 
         Effect::Needs(what) => (Verdict::Unsupported, format!("it needs {what}")),
         Effect::Part(feature) => part(feature, values),
     }
+}
+
+/// Why nobody reads an argument that others leave without effect.
+fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
+    let on = |dest: &str| values.flag(dest);
+    let granularity = match on("recompute_activations") {
+        true => Some("selective"),
+        false => values.text("recompute_granularity"),
+    };
+    let rotary = values.text("position_embedding_type") == Some("rope")
+        || on("use_rotary_position_embeddings");
+    let interleaved = values.is_given("num_layers_per_virtual_pipeline_stage")
+        || values.is_given("num_virtual_stages_per_pipeline_rank")
+        || values.is_given("virtual_pipeline_model_parallel_size");
+    let (reason, is_read) = match dest {
+        "recompute_method" | "recompute_num_layers" => (
+            "read only with --recompute-granularity full (transformer_block.py)",
+            granularity == Some("full"),
+        ),
+        "recompute_modules" => (
+            "read only with --recompute-granularity selective (TransformerConfig)",
+            granularity == Some("selective"),
+        ),
+        "num_query_groups" => (
+            "read only with --group-query-attention (core_transformer_config_from_args)",
+            on("group_query_attention"),
+        ),
+        "rotary_base" | "rope_type" => ("read only with rotary position embeddings", rotary),
+        "ddp_bucket_size" => (
+            "buckets are infinite without --overlap-grad-reduce (DistributedDataParallel)",
+            on("overlap_grad_reduce"),
+        ),
+        "microbatch_group_size_per_vp_stage" => (
+            "read only by the interleaved schedule (schedules.py)",
+            interleaved,
+        ),
+        "overlap_p2p_comm" => (
+            "switched off without an interleaved pipeline (validate_args)",
+            interleaved,
+        ),
+        "ddp_reduce_scatter_with_fp32_accumulation" => (
+            "switched off where gradients are reduced in fp32 (validate_args)",
+            on("bf16") && on("grad_reduce_in_bf16"),
+        ),
+        "grad_reduce_in_bf16" => ("read only with --bf16 (validate_args)", on("bf16")),
+        _ => return None,
+    };
+    (!is_read).then_some(reason)
 }
 
 /// What one value of an argument needs, where other values are simulated.

@@ -21,7 +21,7 @@ pub use understood::{
 };
 pub(crate) use values::Values;
 
-use super::{Catalogue, GivenJob, GivenPhase};
+use super::{Catalogue, GivenJob, GivenKind, GivenPhase};
 use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::Recipe;
 use draft::Inputs;
@@ -48,7 +48,8 @@ pub fn understand(
     needs.extend(judge::needs_of_variables(&variables, findings));
     let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
     let world = world::world(job, phase, &values, options.world, multiple, findings);
-    let mut derived = orders::orders(&values, &job.env);
+    let shown = job.kind != GivenKind::ArgumentDump;
+    let mut derived = orders::orders(&values, &job.env, shown);
     let inputs = Inputs {
         values: &values,
         fields: &own,

@@ -8,11 +8,11 @@ use super::values::Values;
 const ORDERED: &str = "ordered";
 const ARRIVAL: &str = "arrival";
 
-/// Each switch with its reason.
-pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable]) -> Vec<Derivation> {
+/// Each switch with its reason. A log does not show the environment (`shown` is false).
+pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable], shown: bool) -> Vec<Derivation> {
     let mut derived = vec![
         embedding_backward(values),
-        attention_backward(values, env),
+        attention_backward(values, env, shown),
         derivation(
             "determinism.norm_weight_grad",
             ORDERED,
@@ -27,11 +27,11 @@ pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable]) -> Vec<Derivati
         ),
     ];
     if !values.flag("deterministic_mode") && !env.iter().any(|given| given.name == "NCCL_ALGO") {
-        derived.push(derivation(
-            "env.NCCL_ALGO",
-            "Ring",
-            "not set: NCCL would choose by size and topology; the plans here are those of Ring",
-        ));
+        let reason = match shown {
+            true => "not set: NCCL would choose by size and topology; the plans here are Ring's",
+            false => "a log does not show it: the plans here are Ring's",
+        };
+        derived.push(derivation("env.NCCL_ALGO", "Ring", reason));
     }
     derived
 }
@@ -77,7 +77,7 @@ fn attention(values: &Values<'_>, env: &[GivenVariable]) -> Attention {
     }
 }
 
-fn attention_backward(values: &Values<'_>, env: &[GivenVariable]) -> Derivation {
+fn attention_backward(values: &Values<'_>, env: &[GivenVariable], shown: bool) -> Derivation {
     let key = "determinism.attention_backward";
     if attention(values, env) == Attention::Unfused {
         let reason = "unfused attention: matrix products and a softmax, whose orders are fixed";
@@ -98,9 +98,12 @@ fn attention_backward(values: &Values<'_>, env: &[GivenVariable]) -> Derivation 
         given => {
             let given = match given {
                 Some(value) => format!("NVTE_ALLOW_NONDETERMINISTIC_ALGO={value}"),
-                None => {
+                None if shown => {
                     "NVTE_ALLOW_NONDETERMINISTIC_ALGO is not set, and 1 is its default".to_string()
                 }
+                None => "a log does not show NVTE_ALLOW_NONDETERMINISTIC_ALGO, and 1 is its \
+                    default"
+                    .to_string(),
             };
             let reason = format!(
                 "{given}: the fused backward adds blocks of keys into a query's gradient by atomics"

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::catalogue::{Argument, Catalogue, Kind, Spelling};
-use super::super::{GivenArgument, GivenPhase};
+use super::super::catalogue::{Argument, Catalogue, Effect, Kind, Spelling};
+use super::super::{GivenArgument, GivenPhase, GivenValue};
 use super::parse::{Parsed, parse};
-use crate::diagnostic::{Diagnostic, Findings, Place, escaped, nearest};
+use crate::diagnostic::{Diagnostic, Findings, Place, Severity, escaped, nearest};
 
 /// A value of an argument.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,8 @@ pub(crate) enum Reading {
     Ranks,
     /// No argument, or not a value of it: a finding says so.
     Refused(String),
+    /// An attribute of a dump that is not known, at `None` or `False`: nothing asks for it.
+    Absent,
 }
 
 /// The arguments of one phase.
@@ -75,13 +77,22 @@ impl<'a> Values<'a> {
             return Reading::Ranks;
         }
         let Some((argument, spelling)) = self.catalogue.find(&given.flag) else {
-            let finding = unknown(self.catalogue, given);
+            let mut finding = unknown(self.catalogue, given);
+            let asks = !matches!(given.value, GivenValue::Nothing | GivenValue::Off);
+            if !asks && !given.flag.starts_with("--") && !given.flag.contains('.') {
+                finding.severity = Severity::Warning;
+                findings.push(finding);
+                return Reading::Absent;
+            }
             let reason = finding.message.clone();
             findings.push(finding);
             return Reading::Refused(reason);
         };
         match parse(argument, spelling, &given.value) {
             Parsed::Value(value) => {
+                if let (Value::Variable(text), Effect::Used(_)) = (&value, argument.effect) {
+                    findings.push(unset(argument, text, given));
+                }
                 let dest = argument.dest();
                 let setting = Setting {
                     argument,
@@ -207,6 +218,19 @@ fn same(word: &str, argument: &Argument) -> bool {
         }
         _ => word == argument.default,
     }
+}
+
+fn unset(argument: &Argument, text: &str, given: &GivenArgument) -> Diagnostic {
+    let shown = escaped(text);
+    let label = match argument.default {
+        "" => "no value taken".to_string(),
+        default => format!("{default} taken, Megatron's default"),
+    };
+    Diagnostic::warning(
+        "unset-variable",
+        format!("`{shown}` is not set in this file"),
+    )
+    .at(&given.value_place, label)
 }
 
 fn unknown(catalogue: &Catalogue, given: &GivenArgument) -> Diagnostic {

@@ -1,1 +1,190 @@
+//! Functional tests' files, kinds of files, and what is refused.
 
+use super::*;
+use crate::recipe::megatron::GivenValue;
+
+fn given(name: &str, text: &str) -> (Option<GivenJob>, Vec<Diagnostic>) {
+    let source = Source::new(name, text);
+    let mut findings = Findings::default();
+    let job = GivenJob::read(&source, Path::new(name), &mut findings);
+    (job, findings.into_vec())
+}
+
+#[track_caller]
+fn job(text: &str) -> GivenJob {
+    let (job, found) = given("case/model_config.yaml", text);
+    job.unwrap_or_else(|| panic!("{}", found[0].to_plain()))
+}
+
+#[track_caller]
+fn refused(text: &str, code: &str, line: usize) {
+    let (job, found) = given("case/model_config.yaml", text);
+    assert!(job.is_none(), "{job:?}");
+    let finding = found.iter().find(|f| f.code == code);
+    let finding = finding.unwrap_or_else(|| panic!("no {code}: {found:?}"));
+    let (place, _) = finding.place.as_ref().unwrap();
+    assert_eq!(place.source.line_column(place.span.start).0, line);
+}
+
+#[test]
+fn the_kind_follows_from_name_and_content() {
+    let kind = |name: &str, text: &str| kind_of(&Source::new(name, text));
+    let block = "---- arguments ----\n";
+    assert_eq!(kind("a.toml", "[recipe]\n# MODEL_ARGS:\n"), None);
+    assert_eq!(kind("a", "num_layers = 4\n"), None);
+    assert_eq!(kind("a.yaml", "broken"), Some(GivenKind::FunctionalTest));
+    assert_eq!(
+        kind("a", "x: 1\nMODEL_ARGS_2:\n"),
+        Some(GivenKind::FunctionalTest)
+    );
+    assert_eq!(
+        kind("a", "\u{feff}\"MODEL_ARGS\" :\r\n"),
+        Some(GivenKind::FunctionalTest)
+    );
+    assert_eq!(kind("a.log", block), Some(GivenKind::ArgumentDump));
+    assert_eq!(kind("a.sh", ""), Some(GivenKind::CommandLine));
+    assert_eq!(kind("a", "--num-layers 4"), Some(GivenKind::CommandLine));
+    assert_eq!(
+        kind("a", "torchrun x.py --num-layers 4"),
+        Some(GivenKind::CommandLine)
+    );
+    let (job, found) = given("a", "nothing of the sort");
+    assert!(job.is_none());
+    assert_eq!(found[0].code, "not-megatron");
+}
+
+#[test]
+fn values_become_the_words_that_the_launcher_makes_of_them() {
+    let job = job("\
+MODEL_ARGS:
+  --a: true
+  --b: \"true\"
+  --c: 1.0e-5
+  --d: .01
+  --e: 949,50,1
+  --f: :4096:8
+  --g: \"[a b]\"
+  --h: [a b]
+  --i: ([0]*4+[1]*9)
+  --j: 2 2
+  --k: ${X}/y
+  --l:
+  --m: 'null'
+  --n: \"[[1] [2]]\"
+  --o: yes
+  --p: 0x10
+  --q: 1_000
+");
+    let text = |text: &str| GivenValue::Text(text.into());
+    let list = |words: &[&str]| GivenValue::List(words.iter().map(|w| w.to_string()).collect());
+    let expected = [
+        GivenValue::On,
+        GivenValue::On,
+        text("1.0e-5"),
+        text(".01"),
+        text("949,50,1"),
+        text(":4096:8"),
+        list(&["a", "b"]),
+        list(&["a", "b"]),
+        text("([0]*4+[1]*9)"),
+        text("2 2"),
+        text("${X}/y"),
+        GivenValue::Nothing,
+        text("null"),
+        text("[[1] [2]]"),
+        text("yes"),
+        text("0x10"),
+        text("1_000"),
+    ];
+    let values: Vec<_> = job.phases[0]
+        .arguments
+        .iter()
+        .map(|a| a.value.clone())
+        .collect();
+    assert_eq!(values, expected);
+    assert_eq!(job.case.as_deref(), Some("case"));
+}
+
+#[test]
+fn odd_values_are_told() {
+    let codes = |entry: &str| -> Vec<&str> {
+        let (job, found) = given("m.yaml", &format!("MODEL_ARGS:\n  {entry}\n"));
+        assert!(job.is_some(), "{found:?}");
+        found.iter().map(|finding| finding.code).collect()
+    };
+    assert_eq!(codes("--a: false"), ["launch-words"]);
+    assert_eq!(codes("--a: \"\""), ["launch-words"]);
+    assert_eq!(codes("--a: [b, c]"), ["launch-words"]);
+    assert_eq!(codes("a.b: False"), [""; 0]);
+    assert_eq!(
+        codes("--a: b\nBEFORE_SCRIPT: export X=1"),
+        ["script-not-run"]
+    );
+    assert_eq!(
+        codes("--a: b\nMODEL_ENV_VARS: {MODEL_ARGS_7: {A: 1}}"),
+        ["no-such-phase"]
+    );
+}
+
+#[test]
+fn broken_files_are_refused_with_their_places() {
+    refused("MODEL_ARGS:\n  --a: 1\n  --a: 2\n", "duplicate-key", 3);
+    refused("MODEL_ARGS:\n  --a-b: 1\n  --a_b: 2\n", "duplicate-key", 3);
+    refused("MODEL_ARGS: 3\n", "wrong-type", 1);
+    refused("MODEL_ARGS:\n  --a: {b: 1}\n", "wrong-type", 2);
+    refused("MODEL_ARGS:\n  --a: [[b]]\n", "wrong-type", 2);
+    refused("MODEL_ARGS:\n  --a: |\n    x\n    y\n", "wrong-type", 3);
+    refused("MODEL_ARGS:\n  --a b: 1\n", "bad-flag", 2);
+    refused("MODEL_ARGS: {--a: 1}\nENV_VARS: [a]\n", "wrong-type", 2);
+    refused(
+        "MODEL_ARGS: {--a: 1}\nENV_VARS:\n  A B: 1\n",
+        "bad-variable",
+        3,
+    );
+    refused("MODEL_ARGS: {--a: 1}\nMETRICS: x\n", "wrong-type", 2);
+    refused("MODEL_ARGS: {--a: 1}\nTEST_TYPE: [x]\n", "wrong-type", 2);
+    refused("MODEL_ARGS: {--a: 1}\nMODEL_ARG: {}\n", "unknown-key", 2);
+    refused("MODEL_ARGS: {--a: 1}\nMODEL_ARGS_x: {}\n", "unknown-key", 2);
+    refused(
+        "MODEL_ARGS: {--a: 1}\nEXTRA: &never {--b: 1}\n",
+        "unknown-key",
+        2,
+    );
+    refused("MODEL_ARGS_2: {--a: 1}\n", "missing-key", 1);
+    refused("- MODEL_ARGS\n", "wrong-type", 1);
+    refused("MODEL_ARGS:\n  --a: x\0y\n", "nul-byte", 2);
+    let many: String = (0..5_000).map(|i| format!("  --a{i}: 1\n")).collect();
+    refused(&format!("MODEL_ARGS:\n{many}"), "too-many", 4_098);
+    let phases: String = (2..70)
+        .map(|i| format!("MODEL_ARGS_{i}: {{--a: 1}}\n"))
+        .collect();
+    refused(&format!("MODEL_ARGS: {{--a: 1}}\n{phases}"), "too-many", 69);
+    let (_, found) = given("m.yaml", "MODEL_ARGS: {--a: 1}\nMODEL_ARG: {}\n");
+    assert!(found[0].help[0].contains("`MODEL_ARGS`"), "{found:?}");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_unless_a_log_holds_a_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.log");
+    let line = format!("  lr {} 0.1\n", ".".repeat(46));
+    let block = format!("---- arguments ----\n{line}---- end of arguments ----\n");
+    let noise = vec![b'x'; 1 << 20];
+    let parts: [&[u8]; 5] = [b"\xff\n", &noise, b"\r\n", block.as_bytes(), b"\xfe tail"];
+    std::fs::write(&path, parts.concat()).unwrap();
+    let source = super::super::open(&path).unwrap();
+    let mut findings = Findings::default();
+    let job = GivenJob::read(&source, &path, &mut findings).unwrap();
+    let place = &job.phases[0].arguments[0].flag_place;
+    assert_eq!(source.line_column(place.span.start), (4, 3));
+    std::fs::write(&path, [b"\xff\n", &noise[..]].concat()).unwrap();
+    assert!(super::super::open(&path).is_err());
+    let broken = block.replace("0.1", "\u{1}");
+    let broken = broken
+        .into_bytes()
+        .iter()
+        .map(|b| if *b == 1 { 0xff } else { *b })
+        .collect();
+    std::fs::write::<_, Vec<u8>>(&path, broken).unwrap();
+    assert!(super::super::open(&path).is_err());
+}

@@ -253,8 +253,22 @@ impl<'a> Composer<'a> {
         let offset = self.offsets.byte(error.marker().index());
         let finding = Diagnostic::error("yaml-syntax", "this is not YAML")
             .at(&self.place(&(offset..offset)), error.info())
+            .with_context(self.tab().as_ref(), "a tab: YAML indents with blanks")
             .with_help("YAML is described at https://yaml.org/spec/1.2.2/");
         Box::new(finding)
+    }
+
+    /// The first tab before the text of a line: what most often breaks a file.
+    fn tab(&self) -> Option<Place> {
+        let mut start = 0;
+        for line in self.source.text.split_inclusive('\n') {
+            let indent = line.len() - line.trim_start_matches([' ', '\t']).len();
+            if let Some(tab) = line[..indent].find('\t') {
+                return Some(self.place(&(start + tab..start + tab + 1)));
+            }
+            start += line.len();
+        }
+        None
     }
 
     fn error(

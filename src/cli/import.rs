@@ -1,0 +1,216 @@
+//! `bitproof import recipe FILE`
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::JobArgs;
+use super::output::{self, talk, warn};
+use crate::diagnostic::{Diagnostic, Findings, Source, escaped};
+use crate::recipe::megatron::{GivenKind, JudgedArgument, Understood, open};
+use crate::report::Exit;
+use crate::scenario::{Import, Overrides, import};
+
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// A Megatron-LM configuration: a functional test's model_config.yaml, a job log with its block
+    /// of arguments, a launch line or script
+    Recipe(RecipeArgs),
+}
+
+#[derive(Debug, Args)]
+struct RecipeArgs {
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How what was understood is written to standard output
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+    /// Write a scenario here that `bitproof check` takes
+    #[arg(short, long, value_name = "OUT.toml")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    job: JobArgs,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A table for people
+    #[default]
+    Human,
+    /// One object
+    Json,
+}
+
+pub(super) fn run(args: &ImportArgs) -> Exit {
+    let What::Recipe(args) = &args.what;
+    let source = match open(&args.file) {
+        Ok(source) => source,
+        Err(error) => {
+            let finding = crate::scenario::unreadable(&error, &args.file);
+            return refused(args, vec![finding]);
+        }
+    };
+    let overrides = Overrides {
+        world: args.job.world,
+        grow_dp: args.job.grow_dp,
+        phase: args.job.phase.clone(),
+        ..Overrides::default()
+    };
+    let mut findings = Findings::default();
+    let Some(import) = import(&source, &args.file, &overrides, &mut findings) else {
+        return refused(args, findings.into_vec());
+    };
+    let is_sound = !findings.has_errors();
+    let found = findings.into_vec();
+    let is_written = match args.format {
+        Format::Human => {
+            warn(&found);
+            output::write(&human(&source, &import))
+        }
+        Format::Json => output::write_json(&object(&source, &import, &found)),
+    };
+    if !is_written {
+        return Exit::Internal;
+    }
+    match (is_sound, &args.output, &import.scenario) {
+        (false, ..) => Exit::Usage,
+        (true, Some(path), Some(text)) => match save(path, text) {
+            Ok(()) => Exit::Proved,
+            Err(error) => {
+                talk(&format!("cannot write `{}`: {error}", path.display()));
+                Exit::Usage
+            }
+        },
+        (true, ..) => Exit::Proved,
+    }
+}
+
+/// A file of which nothing was understood.
+fn refused(args: &RecipeArgs, found: Vec<Diagnostic>) -> Exit {
+    match args.format {
+        Format::Human => warn(&found),
+        Format::Json => {
+            let findings: Vec<Value> = found.iter().map(Diagnostic::to_json).collect();
+            let file = args.file.display().to_string();
+            if !output::write_json(&json!({ "file": file, "findings": findings })) {
+                return Exit::Internal;
+            }
+        }
+    }
+    Exit::Usage
+}
+
+/// Writes a file as a whole or not at all.
+fn save(path: &Path, text: &str) -> std::io::Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+fn form(kind: GivenKind) -> &'static str {
+    match kind {
+        GivenKind::FunctionalTest => "functional test",
+        GivenKind::ArgumentDump => "job log",
+        GivenKind::CommandLine => "launch line",
+    }
+}
+
+/// What was understood, with the fields of a case of Megatron's functional tests at the top.
+fn object(source: &Source, import: &Import, found: &[Diagnostic]) -> Value {
+    let mut object = serde_json::to_value(&import.understood).expect("plain data has a JSON form");
+    let phases: Vec<&str> = import
+        .given
+        .phases
+        .iter()
+        .map(|phase| &*phase.name)
+        .collect();
+    object["file"] = json!(&*source.name);
+    object["form"] = json!(form(import.given.kind));
+    object["phase_names"] = json!(phases);
+    object["scenario"] = json!(import.scenario);
+    object["findings"] = found.iter().map(Diagnostic::to_json).collect();
+    object
+}
+
+fn human(source: &Source, import: &Import) -> String {
+    let understood = &import.understood;
+    let phases = &import.given.phases;
+    let mut text = format!(
+        "{}: {}, phase `{}` ({} of {})\n",
+        escaped(&source.name),
+        form(import.given.kind),
+        escaped(&phases[understood.phase].name),
+        understood.phase + 1,
+        phases.len()
+    );
+    let world = &understood.world;
+    text += &format!("world: {} ({})\n", world.size, escaped(&world.reason));
+    text += &layout(understood);
+    table(&mut text, "arguments", &understood.arguments);
+    table(&mut text, "variables", &understood.variables);
+    if !understood.derived.is_empty() {
+        text += "\nfollows:\n";
+        for derived in &understood.derived {
+            let (value, reason) = (escaped(&derived.value), escaped(&derived.reason));
+            text += &format!("  {} = {value}: {reason}\n", derived.key);
+        }
+    }
+    text += "\n";
+    text += &match (understood.needs.is_empty(), understood.recipe.is_some()) {
+        (false, _) => format!("not simulated: {}\n", understood.needs.join(", ")),
+        (true, true) => "understood: `bitproof check` takes this file as it is\n".to_string(),
+        (true, false) => "not understood: see the errors\n".to_string(),
+    };
+    text
+}
+
+fn layout(understood: &Understood) -> String {
+    let fields = &understood.fields;
+    let vpp = fields.vpp.map_or("none".to_string(), |vpp| vpp.to_string());
+    format!(
+        "layout: TP {} PP {} VPP {vpp} CP {} EP {} ETP {}\n",
+        fields.tp, fields.pp, fields.cp, fields.ep, fields.etp
+    )
+}
+
+/// Longest flag and value that widen their columns.
+const COLUMN_CHARS_MAX: usize = 40;
+
+fn table(text: &mut String, title: &str, arguments: &[JudgedArgument]) {
+    if arguments.is_empty() {
+        return;
+    }
+    let rows: Vec<[String; 3]> = arguments
+        .iter()
+        .map(|argument| {
+            let value = argument.value.as_deref().unwrap_or_default();
+            [&argument.flag, value, argument.verdict.words()].map(|text| escaped(text).into_owned())
+        })
+        .collect();
+    let width = |column: usize| {
+        let lengths = rows.iter().map(|row| row[column].chars().count());
+        lengths
+            .filter(|length| *length <= COLUMN_CHARS_MAX)
+            .max()
+            .unwrap_or(0)
+    };
+    let (flags, values, verdicts) = (width(0), width(1), width(2));
+    *text += &format!("\n{title}:\n");
+    for ([flag, value, verdict], argument) in rows.iter().zip(arguments) {
+        let reason = escaped(&argument.reason);
+        *text += &format!("  {flag:flags$}  {value:values$}  {verdict:verdicts$}  {reason}\n");
+    }
+}

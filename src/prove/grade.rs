@@ -1,0 +1,201 @@
+//! Where grades are decided: what a check, a replay and a tried switch found, as a verdict. The worst
+//! decides, and each function says what it has looked at.
+
+use crate::numerics::ladder::Rung;
+use crate::prove::check::Findings;
+use crate::prove::effect::Effect;
+use crate::prove::oracle::res::Resumption;
+use crate::prove::session::Session;
+use crate::prove::sweep::{Reach, Sweep};
+use crate::prove::{Grade, vacuity};
+use crate::scenario::{Free, OracleKind};
+use crate::world::RunRecord;
+
+/// The two verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdicts {
+    /// On one allocation; `None` in a replay of what varies only across allocations.
+    pub within: Option<Grade>,
+    /// Across allocations; `None` where placement is not free.
+    pub across: Option<Grade>,
+}
+
+/// The verdicts of a whole check.
+pub(super) fn of_check(session: &Session, findings: &Findings) -> Verdicts {
+    let within = common(session, findings).max(of_reach(session, findings, Reach::Within));
+    let across = session
+        .scenario
+        .free
+        .contains(&Free::Placement)
+        .then(|| within.max(of_reach(session, findings, Reach::Across)));
+    Verdicts {
+        within: Some(within),
+        across,
+    }
+}
+
+/// What is wrong whatever varies.
+fn common(session: &Session, findings: &Findings) -> Grade {
+    let mut grade = resumed(findings);
+    let drifts = findings.reference.drifts.len() + resumed_drifts(findings);
+    if session.scenario.oracles.contains(&OracleKind::XR) && drifts > 0 {
+        grade = grade.max(Grade::Divergent);
+    }
+    let hazards = &findings.reference.hazards;
+    if findings.reference.hazards_beyond > 0 || !hazards.is_empty() {
+        grade = grade.max(Grade::Hazard);
+    }
+    let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);
+    if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
+        grade = grade.max(Grade::Vacuous);
+    }
+    if matches!(findings.second, Some(Some(_))) {
+        grade = grade.max(Grade::Uncontrolled);
+    }
+    grade
+}
+
+/// What the resumed runs say, on the scenario's layout and on others.
+fn resumed(findings: &Findings) -> Grade {
+    // A resumed run that is sensitive was sensitive before: its own finding says so.
+    let broken = |resumption: &Resumption| {
+        let Resumption {
+            components,
+            uncovered,
+            first_step,
+            ..
+        } = resumption;
+        !components.is_empty() || !uncovered.is_empty() || first_step.is_some()
+    };
+    let mut resumptions = findings
+        .resumptions
+        .iter()
+        .flatten()
+        .map(|(_, found)| found);
+    let mut grade = Grade::Proved;
+    if resumptions.clone().any(broken) {
+        grade = grade.max(Grade::Divergent);
+    }
+    if resumptions.any(|found| !found.hazards.is_empty()) {
+        grade = grade.max(Grade::Hazard);
+    }
+    for found in &findings.reshardings {
+        // Another layout has sums of its own.
+        grade = grade.max(of_rung(found.worst));
+        if found.is_broken() || found.sensitive > 0 {
+            grade = grade.max(Grade::Divergent);
+        }
+        if !found.hazards.is_empty() {
+            grade = grade.max(Grade::Hazard);
+        }
+    }
+    grade
+}
+
+fn resumed_drifts(findings: &Findings) -> usize {
+    let resumptions = findings.resumptions.iter().flatten();
+    let on_same = resumptions.map(|(_, found)| found.drifts.len());
+    let on_others = findings.reshardings.iter().map(|found| found.drifts.len());
+    on_same.chain(on_others).sum()
+}
+
+/// The grade of points of which the worst was proved by `rung`.
+fn of_rung(rung: Option<Rung>) -> Grade {
+    match rung {
+        None | Some(Rung::Plan | Rung::L0) => Grade::Proved,
+        Some(Rung::L5) => Grade::Bounded,
+        Some(_) => Grade::ProvedOnThisInput,
+    }
+}
+
+/// What one kind of choice does.
+fn of_reach(session: &Session, findings: &Findings, reach: Reach) -> Grade {
+    let sweep = &findings.sweep;
+    let mut grade = of_rung(sweep.worst_rung(reach));
+    let absent = reach == Reach::Within && vacuity::has_absent(&session.scenario, sweep);
+    if absent || sweep.silent.keys().any(|(_, of)| *of == reach) {
+        grade = grade.max(match session.scenario.accept_input {
+            true => Grade::ProvedOnThisInput,
+            false => Grade::Vacuous,
+        });
+    }
+    if sweep.sensitive.get(&reach).is_some_and(|count| *count > 0) {
+        grade = grade.max(of_sensitive(reach, findings.effect.as_ref()));
+    }
+    grade
+}
+
+/// A point that parts: *masked* where none of the deviations tried reached a declared output.
+fn of_sensitive(reach: Reach, effect: Option<&Effect>) -> Grade {
+    match effect.is_none_or(|effect| effect.reaches(reach)) {
+        true => Grade::Divergent,
+        false => Grade::Masked,
+    }
+}
+
+/// The verdict of a replay of one fold, which looks at nothing else.
+pub(super) fn of_replayed_fold(reach: Reach, effect: Option<&Effect>) -> Verdicts {
+    let grade = Some(of_sensitive(reach, effect));
+    match reach {
+        Reach::Within => Verdicts {
+            within: grade,
+            across: None,
+        },
+        // Nothing was looked at that varies within one allocation.
+        Reach::Across => Verdicts {
+            within: None,
+            across: grade,
+        },
+    }
+}
+
+/// The verdict of a replay of a restart whose resumed run was found to differ.
+pub(super) fn of_replayed_restart() -> Verdicts {
+    Verdicts {
+        within: Some(Grade::Divergent),
+        across: None,
+    }
+}
+
+/// The grade of the sweep and of hazards alone, as of a switch that is tried: no restarts, no
+/// planted faults, and whether a difference shows is not asked.
+pub(super) fn of_sweep(sweep: &Sweep, record: &RunRecord) -> Grade {
+    let mut grade = of_rung(sweep.worst_rung(Reach::Across));
+    if !record.hazards.is_empty() || record.hazards_beyond > 0 {
+        grade = grade.max(Grade::Hazard);
+    }
+    if sweep.sensitive.values().any(|count| *count > 0) {
+        grade = grade.max(Grade::Divergent);
+    }
+    grade
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rungs_for_all_inputs_are_the_only_proofs() {
+        assert_eq!(of_rung(None), Grade::Proved);
+        for rung in Rung::ALL {
+            let proved = of_rung(Some(rung)) == Grade::Proved;
+            assert_eq!(proved, rung.holds_for_all_inputs(), "{rung:?}");
+            let bounded = of_rung(Some(rung)) == Grade::Bounded;
+            assert_eq!(bounded, rung == Rung::L5, "{rung:?}");
+        }
+    }
+
+    #[test]
+    fn a_replayed_fold_has_one_verdict() {
+        let within = of_replayed_fold(Reach::Within, None);
+        assert_eq!(
+            (within.within, within.across),
+            (Some(Grade::Divergent), None)
+        );
+        let across = of_replayed_fold(Reach::Across, None);
+        assert_eq!(
+            (across.within, across.across),
+            (None, Some(Grade::Divergent))
+        );
+    }
+}

@@ -1,0 +1,165 @@
+use super::super::super::catalogue::{Argument, Effect, Kind};
+use super::*;
+
+/// How Python prints the default of an attribute.
+fn printed_default(argument: &Argument) -> String {
+    let list = |default: &str| match default {
+        "" => "[]".to_string(),
+        default => format!("['{default}']"),
+    };
+    match argument.kind {
+        Kind::On | Kind::Off | Kind::GeneratedOff | Kind::Toggle => if argument.flag_default() {
+            "True"
+        } else {
+            "False"
+        }
+        .to_string(),
+        Kind::Ints | Kind::Floats | Kind::Texts => list(argument.default),
+        _ if argument.default.is_empty() => "None".to_string(),
+        _ => argument.default.to_string(),
+    }
+}
+
+/// A value that is not the default, as on a command line; `None` for a flag.
+fn another_value(argument: &Argument) -> Option<String> {
+    let value = match argument.kind {
+        Kind::On | Kind::Off | Kind::GeneratedOff | Kind::Toggle => return None,
+        Kind::Int | Kind::Ints => "3".to_string(),
+        Kind::Float | Kind::Floats => "0.37".to_string(),
+        Kind::Text | Kind::Texts => "another".to_string(),
+        Kind::Word(words) => {
+            let other = words.iter().find(|word| **word != argument.default);
+            other.expect("a second word, or no default").to_string()
+        }
+    };
+    Some(value)
+}
+
+/// The argument on a command line, at a value that is not its default.
+fn at_another_value(argument: &Argument) -> String {
+    let flag = match argument.kind {
+        Kind::GeneratedOff if !argument.name.starts_with("no-") => format!("no-{}", argument.name),
+        _ => argument.name.to_string(),
+    };
+    match another_value(argument) {
+        Some(value) => format!("--{flag} {value}"),
+        None => format!("--{flag}"),
+    }
+}
+
+/// Every argument with a flag of its own, but those of the small model itself.
+fn arguments(catalogue: &Catalogue) -> Vec<&'static Argument> {
+    let attributes = catalogue.attributes().map(|(_, argument)| argument);
+    let flagged = attributes.filter(|argument| {
+        let words = at_another_value(argument);
+        let flag = words.split(' ').next().unwrap();
+        catalogue
+            .find(flag)
+            .is_some_and(|(found, _)| std::ptr::eq(found, *argument))
+    });
+    flagged.collect()
+}
+
+#[test]
+fn a_dump_of_every_attribute_at_its_default_is_a_small_dense_model() {
+    let catalogue = Catalogue::default();
+    let defaults: Vec<(String, String)> = catalogue
+        .attributes()
+        .filter(|(dest, _)| DUMPED.iter().all(|(given, _)| given != dest))
+        .map(|(dest, argument)| (dest.to_string(), printed_default(argument)))
+        .collect();
+    let borrowed: Vec<(&str, &str)> = defaults
+        .iter()
+        .map(|(dest, value)| (dest.as_str(), value.as_str()))
+        .collect();
+    let read = dumped(&borrowed);
+    assert!(read.understood.arguments.len() > 700);
+    let recipe = read.understood.recipe.as_ref();
+    let recipe = recipe.unwrap_or_else(|| panic!("{:?}", read.findings));
+    let base = dumped(&[]).understood.recipe.unwrap();
+    assert_eq!(*recipe, base);
+    let odd = read.understood.arguments.iter().find(|argument| {
+        let verdict = argument.verdict;
+        !matches!(verdict, Verdict::Used | Verdict::Replaced | Verdict::NoBits)
+    });
+    assert!(odd.is_none(), "{odd:?}");
+}
+
+#[test]
+fn what_changes_no_bits_changes_no_recipe() {
+    let catalogue = Catalogue::default();
+    let base = recipe("", "");
+    let mut without_effect = arguments(&catalogue);
+    without_effect.retain(|argument| {
+        let kept = matches!(
+            argument.effect,
+            Effect::NoBits(_) | Effect::Part(_) | Effect::Replaced(_)
+        );
+        // It gives the size of the vocabulary.
+        kept && argument.name != "tokenizer-type"
+    });
+    assert!(without_effect.len() > 400);
+    for several in without_effect.chunks(40) {
+        let words: Vec<String> = several.iter().map(|one| at_another_value(one)).collect();
+        let read = line("", &words.join(" "));
+        assert_eq!(
+            read.understood.recipe.as_ref(),
+            Some(&base),
+            "{words:?}: {:?}",
+            read.findings
+        );
+    }
+}
+
+#[test]
+fn what_needs_something_is_refused() {
+    let catalogue = Catalogue::default();
+    let mut refused = arguments(&catalogue);
+    // Biases of the attention are there with all others.
+    refused.retain(|one| matches!(one.effect, Effect::Needs(_)) && one.name != "add-qkv-bias");
+    assert!(refused.len() > 80);
+    for several in refused.chunks(8) {
+        let words: Vec<String> = several.iter().map(|one| at_another_value(one)).collect();
+        let read = line("", &words.join(" "));
+        assert!(read.understood.recipe.is_none());
+        for word in &words {
+            let flag = word.split(' ').next().unwrap();
+            assert_eq!(verdict(&read, flag).0, Verdict::Unsupported, "{word}");
+            let quoted = format!("`{flag}`");
+            let told = errors(&read)
+                .iter()
+                .any(|error| error.message.starts_with(&quoted));
+            assert!(told, "{word}: {:?}", read.findings);
+        }
+    }
+}
+
+#[test]
+fn an_argument_that_others_leave_without_effect_changes_no_bits() {
+    for (alone, with) in [
+        (
+            "--recompute-num-layers 1",
+            "--recompute-granularity full --recompute-method uniform",
+        ),
+        ("--recompute-modules mlp", "--recompute-activations"),
+        ("--num-query-groups 2", "--group-query-attention"),
+        ("--rotary-base 500", "--position-embedding-type rope"),
+        ("--ddp-bucket-size 100", "--overlap-grad-reduce"),
+        ("--grad-reduce-in-bf16", ""),
+        (
+            "--ddp-reduce-scatter-with-fp32-accumulation",
+            "--grad-reduce-in-bf16 --use-distributed-optimizer",
+        ),
+    ] {
+        let flag = alone.split(' ').next().unwrap();
+        let read = line("", &format!("{alone} {with}"));
+        assert_eq!(verdict(&read, flag).0, Verdict::Used, "{alone} {with}");
+        if with.is_empty() {
+            continue;
+        }
+        let read = line("", alone);
+        assert_eq!(verdict(&read, flag).0, Verdict::NoBits, "{alone}");
+        let recipe = read.understood.recipe;
+        assert_eq!(recipe, line("", "").understood.recipe, "{alone}");
+    }
+}

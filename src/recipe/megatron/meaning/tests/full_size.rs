@@ -1,0 +1,286 @@
+use super::*;
+
+#[test]
+fn megatrons_defaults_are_resolved() {
+    let recipe = recipe("", "");
+    let shown = serde_json::to_value(&recipe).unwrap();
+    for (key, value) in [
+        ("normalization", "\"LayerNorm\""),
+        ("swiglu", "false"),
+        ("disable_bias_linear", "false"),
+        ("position_embedding_type", "\"learned_absolute\""),
+        ("untie_embeddings_and_output_weights", "false"),
+        ("ffn_hidden_size", "256"),
+        ("kv_channels", "16"),
+        ("padded_vocab_size", "50304"),
+        ("lr_decay_style", "\"linear\""),
+        ("lr_decay_iters", "10"),
+        ("lr_warmup_iters", "0"),
+        ("min_lr", "0.0"),
+        ("seed", "1234"),
+        ("use_distributed_optimizer", "false"),
+        ("accumulate_allreduce_grads_in_fp32", "true"),
+        ("async_save", "false"),
+        ("world_size", "8"),
+    ] {
+        assert_eq!(shown[key].to_string(), value, "{key}");
+    }
+    assert_eq!(
+        (recipe.attention_dropout, recipe.hidden_dropout),
+        (0.1, 0.1)
+    );
+    assert_eq!((recipe.adam_beta1, recipe.adam_beta2), (0.9, 0.999));
+    assert_eq!(
+        (recipe.weight_decay, recipe.clip_grad, recipe.adam_eps),
+        (0.01, 1.0, 1e-8)
+    );
+    assert_eq!(recipe.ddp_bucket_size, None, "no overlap: one bucket");
+}
+
+#[test]
+fn arguments_change_what_they_name() {
+    let changed = recipe(
+        "",
+        "--tensor-model-parallel-size 2 --swiglu --disable-bias-linear --normalization RMSNorm \
+         --use-rotary-position-embeddings --rotary-base 500 --norm-epsilon 1e-6 \
+         --group-query-attention --num-query-groups 2 --grad-reduce-in-bf16 \
+         --use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 1000 \
+         --attention-dropout 0 --hidden-dropout 0.0 --seed 7 --clip-grad 0",
+    );
+    assert!(changed.swiglu && changed.disable_bias_linear);
+    assert_eq!(
+        changed.ffn_hidden_size, 128,
+        "int(4 * 64 * 2 / 3 / 64) * 64"
+    );
+    assert_eq!((changed.rotary_base, changed.norm_epsilon), (500.0, 1e-6));
+    assert_eq!(changed.num_query_groups, 2);
+    assert!(changed.grad_reduce_in_bf16 && !changed.accumulate_allreduce_grads_in_fp32);
+    assert_eq!(changed.ddp_bucket_size, Some(1000));
+    assert_eq!(changed.padded_vocab_size, 50_432, "a multiple of 256");
+    assert_eq!(
+        (changed.attention_dropout, changed.seed, changed.clip_grad),
+        (0.0, 7, 0.0)
+    );
+    let spelled = format!("{:?}", changed.position_embedding_type);
+    assert_eq!(spelled, "Rope");
+}
+
+#[test]
+fn ranks_are_found_or_assumed_and_the_report_says_which() {
+    let file = |tail: &str, args: &str| {
+        let text = format!("MODEL_ARGS:\n  --num-layers: 4\n{args}{tail}");
+        understood("a/b/model_config.yaml", &text, UnderstandOptions::default())
+    };
+    let world = file("", "").understood.world;
+    assert_eq!((world.size, world.basis), (8, WorldBasis::Assumed));
+    assert!(world.reason.contains("assumed"));
+    let wide = "  --tensor-model-parallel-size: 4\n  --pipeline-model-parallel-size: 3\n";
+    let world = file("", wide).understood.world;
+    assert_eq!((world.size, world.basis), (12, WorldBasis::Assumed));
+    let tail = "MODEL_ENV_VARS:\n  MODEL_ARGS:\n    GPUS_PER_NODE: 2\n";
+    let world = file(tail, "").understood.world;
+    assert_eq!((world.size, world.basis), (2, WorldBasis::GpusPerNode));
+    let launch = line("", "").understood.world;
+    assert_eq!((launch.size, launch.basis), (8, WorldBasis::Launcher));
+    let asked = UnderstandOptions {
+        world: Some(64),
+        phase: 0,
+    };
+    let text =
+        "MODEL_ARGS:\n  --num-layers: 4\nMODEL_ENV_VARS:\n  MODEL_ARGS:\n    GPUS_PER_NODE: 2\n";
+    let world = understood("a/b/model_config.yaml", text, asked)
+        .understood
+        .world;
+    assert_eq!((world.size, world.basis), (64, WorldBasis::Given));
+}
+
+#[test]
+fn schedules_are_counted_in_iterations() {
+    let warm = recipe("", "--lr-decay-iters 320000 --lr-warmup-fraction .01");
+    assert_eq!(
+        (warm.lr_decay_iters, warm.lr_warmup_iters),
+        (320_000, 3_200)
+    );
+    let samples = |args: &str| {
+        let text = format!(
+            "torchrun --nproc-per-node 8 pretrain_gpt.py {} {args}\n",
+            MODEL.replace("--train-iters 10", "")
+        );
+        understood("run.sh", &text, UnderstandOptions::default())
+    };
+    let read = samples("--train-samples 87 --lr-decay-samples 64 --lr-warmup-samples 16");
+    let by_samples = read
+        .understood
+        .recipe
+        .unwrap_or_else(|| panic!("{:?}", read.findings));
+    assert_eq!(
+        by_samples.train_iters, 10,
+        "the incomplete batch is left out"
+    );
+    assert_eq!(
+        (by_samples.lr_decay_iters, by_samples.lr_warmup_iters),
+        (8, 2)
+    );
+    let read = samples("--train-samples 80 --lr-warmup-samples 12");
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.code == "not-whole")
+    );
+    assert!(read.understood.recipe.is_some());
+    for args in [
+        "--train-samples 80",
+        "--lr-warmup-samples 8",
+        "--lr-warmup-fraction .1 --lr-warmup-iters 3",
+    ] {
+        let read = line("", args);
+        assert_eq!(errors(&read)[0].code, "excluded", "{args}");
+    }
+}
+
+#[test]
+fn orders_follow_from_mode_environment_and_backend() {
+    let zero = "NVTE_ALLOW_NONDETERMINISTIC_ALGO=0";
+    for (env, args, embedding, attention) in [
+        ("", "", "Arrival", "Arrival"),
+        ("", "--deterministic-mode", "Ordered", "Ordered"),
+        (zero, "", "Arrival", "Ordered"),
+        (
+            "NVTE_ALLOW_NONDETERMINISTIC_ALGO=1",
+            "",
+            "Arrival",
+            "Arrival",
+        ),
+        ("", "--attention-backend unfused", "Arrival", "Ordered"),
+        ("", "--attention-backend flash", "Arrival", "Arrival"),
+        ("", "--transformer-impl local", "Arrival", "Ordered"),
+        (
+            "",
+            "--transformer-impl local --use-flash-attn",
+            "Arrival",
+            "Arrival",
+        ),
+        (
+            "NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0",
+            "",
+            "Arrival",
+            "Ordered",
+        ),
+    ] {
+        let orders = recipe(env, args).determinism;
+        let shown = |order| format!("{order:?}");
+        assert_eq!(shown(orders.embedding_backward), embedding, "{env} {args}");
+        assert_eq!(shown(orders.attention_backward), attention, "{env} {args}");
+        assert_eq!(shown(orders.microbatch_accumulation), "Ordered");
+    }
+    let read = line("", "");
+    for key in [
+        "determinism.embedding_backward",
+        "determinism.attention_backward",
+        "env.NCCL_ALGO",
+    ] {
+        let derived = read
+            .understood
+            .derived
+            .iter()
+            .find(|derived| derived.key == key);
+        assert!(
+            derived.is_some_and(|derived| derived.reason.len() > 20),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn pipelines_are_cut_as_megatron_cuts_them() {
+    let chunks = |args: &str| line("", args).understood.fields.vpp;
+    let pp2 = "--pipeline-model-parallel-size 2";
+    assert_eq!(chunks(pp2), None);
+    assert_eq!(
+        chunks(&format!("{pp2} --num-virtual-stages-per-pipeline-rank 2")),
+        Some(2)
+    );
+    assert_eq!(
+        chunks(&format!("{pp2} --num-virtual-stages-per-pipeline-rank 1")),
+        None
+    );
+    assert_eq!(
+        chunks(&format!("{pp2} --num-layers-per-virtual-pipeline-stage 1")),
+        Some(2)
+    );
+    let layout = "--pipeline-model-parallel-layout 'Et|(t|)*2tL'";
+    assert_eq!(chunks(&format!("{pp2} {layout}")), Some(2));
+    let pattern = "--hybrid-layer-pattern 'M-|M*|M-|M-/MM/MM'";
+    assert_eq!(chunks(&format!("{pp2} {pattern}")), Some(2));
+    for args in [
+        "--num-layers-per-virtual-pipeline-stage 3",
+        "--num-layers-per-virtual-pipeline-stage 0",
+        "--pipeline-model-parallel-layout 'E|t|L'",
+        "--pipeline-model-parallel-layout '(t|)*99999999'",
+        "--hybrid-layer-pattern 'M|M|M'",
+    ] {
+        let read = line("", &format!("{pp2} {args}"));
+        assert!(!errors(&read).is_empty(), "{args}");
+    }
+}
+
+#[test]
+fn rules_of_a_recipe_point_at_arguments() {
+    let read = line("", "--tensor-model-parallel-size 8");
+    let found = errors(&read);
+    let divides = found
+        .iter()
+        .find(|finding| finding.code == "does-not-divide")
+        .unwrap();
+    assert!(
+        divides.message.contains("num_attention_heads"),
+        "{}",
+        divides.message
+    );
+    let (place, _) = divides.place.as_ref().unwrap();
+    assert_eq!(&place.source.text[place.span.clone()], "4");
+    assert_eq!(&*place.source.name, "run.sh");
+    // Sizes that would overflow end in an error, not in a panic.
+    for args in [
+        "--tensor-model-parallel-size 4294967295 --pipeline-model-parallel-size 4294967295",
+        "--hidden-size 4294967295",
+        "--make-vocab-size-divisible-by 9223372036854775807",
+        "--vocab-size 9223372036854775807",
+        "--micro-batch-size 4294967295",
+    ] {
+        assert!(!errors(&line("", args)).is_empty(), "{args}");
+    }
+}
+
+#[test]
+fn what_stands_in_for_something_is_said() {
+    let read = line("", "--no-bias-gelu-fusion");
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.code == "replaced-activation")
+    );
+    let read = line("", "--tokenizer-type HuggingFaceTokenizer");
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.code == "assumed-vocabulary")
+    );
+    let read = line("", "--async-save");
+    assert!(!read.understood.recipe.as_ref().unwrap().async_save);
+    assert!(
+        read.understood
+            .derived
+            .iter()
+            .any(|derived| derived.key == "async_save")
+    );
+    let text = format!("MODEL_ARGS:\n{}  --seed: ${{REPEAT}}\n", entries());
+    let read = understood("a/b/model_config.yaml", &text, UnderstandOptions::default());
+    assert_eq!(read.understood.recipe.as_ref().unwrap().seed, 1234);
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.code == "unset-variable")
+    );
+    assert_eq!(verdict(&read, "--seed").0, Verdict::Replaced);
+}

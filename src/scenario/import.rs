@@ -1,0 +1,38 @@
+//! A job of Megatron-LM as it was read, whether or not it can be checked.
+
+use std::path::Path;
+
+use super::{Overrides, imported};
+use crate::diagnostic::{Findings, Source, escaped};
+use crate::recipe::megatron::{GivenJob, Understood};
+
+/// What a file says, what that means, and what would be checked.
+#[derive(Clone, Debug)]
+pub struct Import {
+    pub given: GivenJob,
+    pub understood: Understood,
+    /// A scenario as TOML: the small recipe, and the job as its full size. `None` where a finding
+    /// says why there is none.
+    pub scenario: Option<String>,
+}
+
+/// Reads a job and understands the phase that `overrides` names. `None` where the file cannot be
+/// read as a job at all.
+pub fn import(
+    source: &Source,
+    path: &Path,
+    overrides: &Overrides,
+    findings: &mut Findings,
+) -> Option<Import> {
+    let (given, understood) = imported::job(source, path, overrides, findings)?;
+    let scenario = imported::small(&understood, source, overrides, findings).map(|scaled| {
+        let text = imported::generated(&given, &understood, &scaled, path, overrides);
+        let name = escaped(&source.name);
+        format!("# Made of {name} by `bitproof import recipe`.\n{text}")
+    });
+    Some(Import {
+        given,
+        understood,
+        scenario,
+    })
+}

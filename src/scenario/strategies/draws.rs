@@ -1,0 +1,257 @@
+//! The parts of a recipe that are drawn, and how each is laid on top of a recipe: layout first, then
+//! the model, the batch, and types.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::Limits;
+use crate::recipe::{Determinism, Normalization, PositionEmbedding, Recipe};
+
+/// Sizes of the layout.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    tensor: u32,
+    pipeline: u32,
+    data: u32,
+    sequence_parallel: bool,
+    use_tp_pp_dp_mapping: bool,
+}
+
+pub(super) fn layouts(limits: Limits) -> impl Strategy<Value = Layout> {
+    let ranks = limits.ranks.max(2);
+    let exponent = 0..=limits.tensor.clamp(1, 64).min(ranks).ilog2();
+    // Two replicas are the least with a gradient sum, so one is no simplification of them.
+    let data: Vec<u32> = match limits.data {
+        0 | 1 => vec![1],
+        most => [2, 1].into_iter().chain(3..=most).collect(),
+    };
+    let sizes = (exponent, 1..=limits.pipeline.max(1), select(data));
+    (sizes, any::<[bool; 2]>()).prop_map(move |((exponent, pipeline, data), flags)| {
+        let tensor = 1 << exponent;
+        let pipeline = pipeline.min(ranks / tensor);
+        Layout {
+            tensor,
+            pipeline,
+            data: data.min(ranks / tensor / pipeline),
+            sequence_parallel: flags[0] && tensor > 1,
+            use_tp_pp_dp_mapping: flags[1],
+        }
+    })
+}
+
+impl Layout {
+    pub fn applied(&self, recipe: Recipe) -> Recipe {
+        Recipe {
+            world_size: self.tensor * self.pipeline * self.data,
+            tensor_model_parallel_size: self.tensor,
+            pipeline_model_parallel_size: self.pipeline,
+            microbatch_group_size_per_virtual_pipeline_stage: self.pipeline,
+            sequence_parallel: self.sequence_parallel,
+            use_tp_pp_dp_mapping: self.use_tp_pp_dp_mapping,
+            ..recipe
+        }
+    }
+}
+
+/// Sizes of the model, as multiples of what the layout splits.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    layers_a_stage: u32,
+    heads_a_rank: u32,
+    /// In units of four: a head is a whole number of vec4s.
+    head_width: u32,
+    ffn_width: u32,
+    sequence: u32,
+    /// Heads share keys and values by pairs, where there are pairs.
+    shares_groups: bool,
+    parts: Parts,
+}
+
+/// What a layer is made of; `false` is the small recipe's choice.
+#[derive(Clone, Debug)]
+struct Parts {
+    layer_norm: bool,
+    gelu: bool,
+    biases: bool,
+    learned_positions: bool,
+    tied_embedding: bool,
+    attention_dropout: bool,
+    hidden_dropout: bool,
+}
+
+pub(super) fn models(limits: Limits) -> impl Strategy<Value = Model> {
+    let sizes = (
+        1..=limits.layers_a_stage.max(1),
+        1..=2u32,
+        1..=2u32,
+        1..=4u32,
+    );
+    (sizes, 1..=4u32, any::<[bool; 8]>()).prop_map(|(sizes, sequence, flags)| {
+        let (layers_a_stage, heads_a_rank, head_width, ffn_width) = sizes;
+        let [
+            shares_groups,
+            layer_norm,
+            gelu,
+            biases,
+            learned_positions,
+            ..,
+        ] = flags;
+        let [.., tied_embedding, attention_dropout, hidden_dropout] = flags;
+        Model {
+            layers_a_stage,
+            heads_a_rank,
+            head_width,
+            ffn_width,
+            sequence,
+            shares_groups: shares_groups && heads_a_rank == 2,
+            parts: Parts {
+                layer_norm,
+                gelu,
+                biases,
+                learned_positions,
+                tied_embedding,
+                attention_dropout,
+                hidden_dropout,
+            },
+        }
+    })
+}
+
+impl Parts {
+    fn applied(&self, recipe: Recipe) -> Recipe {
+        let dropout = |drops: bool| if drops { 0.1 } else { 0.0 };
+        let mut recipe = Recipe {
+            swiglu: !self.gelu,
+            disable_bias_linear: !self.biases,
+            untie_embeddings_and_output_weights: !self.tied_embedding,
+            attention_dropout: dropout(self.attention_dropout),
+            hidden_dropout: dropout(self.hidden_dropout),
+            ..recipe
+        };
+        if self.layer_norm {
+            recipe.normalization = Normalization::LayerNorm;
+        }
+        if self.learned_positions {
+            recipe.position_embedding_type = PositionEmbedding::LearnedAbsolute;
+        }
+        recipe
+    }
+}
+
+impl Model {
+    pub fn applied(&self, recipe: Recipe) -> Recipe {
+        let tensor = recipe.tensor_model_parallel_size;
+        let heads = self.heads_a_rank * tensor;
+        let width = 4 * self.head_width;
+        // A multiple of four tokens, and of the ranks that sequence parallelism splits it over.
+        let seq_length = self.sequence * tensor.max(4);
+        let recipe = self.parts.applied(recipe);
+        Recipe {
+            num_layers: self.layers_a_stage * recipe.pipeline_model_parallel_size,
+            hidden_size: heads * width,
+            ffn_hidden_size: 4 * self.ffn_width * tensor,
+            num_attention_heads: heads,
+            num_query_groups: if self.shares_groups { tensor } else { heads },
+            kv_channels: width,
+            seq_length,
+            max_position_embeddings: seq_length,
+            ..recipe
+        }
+    }
+}
+
+/// Sizes of the batch, and how it is trained on.
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    micro_batch_size: u32,
+    microbatches: u32,
+    steps: u32,
+    wgrad_splits: u32,
+    clips: bool,
+    seed: u32,
+}
+
+pub(super) fn batches(limits: Limits) -> impl Strategy<Value = Batch> {
+    let sizes = (
+        1..=limits.micro_batch_size.max(1),
+        1..=limits.microbatches.max(1),
+        2..=limits.steps.max(2),
+        1..=8u32,
+    );
+    (sizes, any::<bool>(), any::<u32>()).prop_map(|(sizes, clips, seed)| {
+        let (micro_batch_size, microbatches, steps, wgrad_splits) = sizes;
+        Batch {
+            micro_batch_size,
+            microbatches,
+            steps,
+            wgrad_splits,
+            clips,
+            seed,
+        }
+    })
+}
+
+impl Batch {
+    pub fn applied(&self, recipe: Recipe) -> Recipe {
+        let tokens = recipe.seq_length * self.micro_batch_size;
+        let sequences = self.micro_batch_size * self.microbatches;
+        Recipe {
+            micro_batch_size: self.micro_batch_size,
+            global_batch_size: sequences * recipe.data_parallel_size(),
+            train_iters: self.steps,
+            lr_decay_iters: self.steps,
+            clip_grad: if self.clips { 1.0 } else { 0.0 },
+            seed: u64::from(self.seed),
+            determinism: Determinism {
+                wgrad_splits: self.wgrad_splits.min(tokens),
+                ..Determinism::ORDERED
+            },
+            ..recipe
+        }
+    }
+}
+
+/// Types, and how gradients are reduced.
+#[derive(Clone, Debug)]
+pub(super) struct Precision {
+    bf16: bool,
+    grad_reduce_in_bf16: bool,
+    use_distributed_optimizer: bool,
+    with_fp32_accumulation: bool,
+    bucket_size: Option<u32>,
+}
+
+pub(super) fn precisions() -> impl Strategy<Value = Precision> {
+    (any::<[bool; 4]>(), prop::option::of(64..4096u32)).prop_map(|(flags, bucket_size)| {
+        let [
+            bf16,
+            grad_reduce_in_bf16,
+            use_distributed_optimizer,
+            with_fp32_accumulation,
+        ] = flags;
+        Precision {
+            bf16,
+            grad_reduce_in_bf16,
+            use_distributed_optimizer,
+            with_fp32_accumulation,
+            bucket_size,
+        }
+    })
+}
+
+impl Precision {
+    pub fn applied(&self, recipe: Recipe) -> Recipe {
+        let in_bf16 = self.grad_reduce_in_bf16 && self.bf16;
+        let sharded = self.use_distributed_optimizer;
+        Recipe {
+            bf16: self.bf16,
+            grad_reduce_in_bf16: in_bf16,
+            accumulate_allreduce_grads_in_fp32: !in_bf16,
+            use_distributed_optimizer: sharded,
+            ddp_reduce_scatter_with_fp32_accumulation: self.with_fp32_accumulation && sharded,
+            ddp_bucket_size: self.bucket_size,
+            overlap_grad_reduce: self.bucket_size.is_some(),
+            ..recipe
+        }
+    }
+}

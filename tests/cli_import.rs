@@ -1,0 +1,127 @@
+//! `bitproof import recipe`: what it says of our own fixtures, and with which code it ends.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn fixture(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/megatron");
+    folder.join(name).display().to_string()
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bitproof"))
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("the binary starts")
+}
+
+#[track_caller]
+fn ended(output: &Output, code: i32) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let (said, talk) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{said}\n{talk}");
+    assert!(!talk.contains("panicked"), "{talk}");
+    (said, talk)
+}
+
+#[track_caller]
+fn object(arguments: &[&str], code: i32) -> Value {
+    let (said, _) = ended(&run(arguments), code);
+    serde_json::from_str(&said).expect("one JSON object")
+}
+
+#[test]
+fn a_functional_test_becomes_an_object_and_a_scenario() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.toml").display().to_string();
+    let file = fixture("dense_tp2_pp2/model_config.yaml");
+    let arguments = ["import", "recipe", &file, "--format", "json", "-o", &out];
+    let object = object(&arguments, 0);
+    for (key, expected) in [
+        ("tp", 2.into()),
+        ("pp", 2.into()),
+        ("vpp", Value::Null),
+        ("test_type", "ckpt-resume".into()),
+        ("mode", "pretraining".into()),
+        ("sequence_parallel", true.into()),
+        ("deterministic_mode", true.into()),
+        ("rejected_at_launch", false.into()),
+        ("phases", 1.into()),
+        ("form", "functional test".into()),
+    ] {
+        assert_eq!(object[key], expected, "{key}");
+    }
+    let arguments = object["arguments"].as_array().unwrap();
+    assert_eq!(arguments.len(), 26, "every argument is judged");
+    let layers = arguments
+        .iter()
+        .find(|a| a["flag"] == "--num-layers")
+        .unwrap();
+    assert_eq!(layers["value"], "4");
+    assert_eq!(layers["verdict"], "used");
+    assert!(
+        layers["place"]
+            .as_str()
+            .unwrap()
+            .ends_with("model_config.yaml:7:3")
+    );
+    // What is written is what would be checked.
+    assert_eq!(
+        std::fs::read_to_string(&out).unwrap(),
+        object["scenario"].as_str().unwrap()
+    );
+    ended(&run(&["check", "--lint-only", &out]), 0);
+}
+
+#[test]
+fn people_see_a_row_for_each_argument() {
+    let file = fixture("dense_tp2_pp2/model_config.yaml");
+    let (said, _) = ended(&run(&["import", "recipe", &file, "--world", "8"]), 0);
+    for words in [
+        "--num-layers",
+        "used",
+        "--save-interval",
+        "layout: TP 2 PP 2",
+        "world: 8",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("not understood"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_simulated_or_read_ends_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(fixture("dense_tp2_pp2/model_config.yaml")).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let more = |line: &str| text.replace("  --bf16: true\n", &format!("  --bf16: true\n{line}\n"));
+    let out = folder.path().join("out.toml").display().to_string();
+    for (line, words) in [
+        ("  --num-experts: 8", "--num-experts"),
+        ("  --num-layer: 4", "did you mean"),
+        ("  --bf16: true", "given twice"),
+    ] {
+        let file = write("model_config.yaml", &more(line));
+        let (_, talk) = ended(&run(&["import", "recipe", &file, "-o", &out]), 2);
+        assert!(talk.contains(words), "{talk}");
+        assert!(talk.contains("model_config.yaml:"), "a place: {talk}");
+        assert!(
+            !Path::new(&out).exists(),
+            "nothing is written of what is wrong"
+        );
+    }
+    let file = write("broken.yaml", "MODEL_ARGS: [\n");
+    let object = object(&["import", "recipe", &file, "--format", "json"], 2);
+    assert_eq!(object["findings"][0]["code"], "yaml-syntax");
+    ended(
+        &run(&["import", "recipe", &fixture("nothing_here.yaml")]),
+        2,
+    );
+}
