@@ -126,23 +126,15 @@ fn determinism(reader: &mut Reader<'_>) -> (Determinism, Read<u32>) {
 /// The largest `f32` below one: `1 - beta` must not be zero.
 const BELOW_ONE: f32 = 1.0 - f32::EPSILON / 2.0;
 
-/// Reads the keys that no rule relates to others, and puts all together.
+/// Puts the keys that rules relate together with those that no rule does, area by area.
 fn assembled(reader: &mut Reader<'_>, draft: &Draft) -> Recipe {
-    let train_iters = reader.count("train_iters", 1..=TRAIN_ITERS_MAX, None).value;
-    Recipe {
+    // Every field is read below: a recipe that is written and read again is the same.
+    let mut recipe = Recipe {
         world_size: draft.world_size.value,
         tensor_model_parallel_size: draft.tensor_model_parallel_size.value,
         pipeline_model_parallel_size: draft.pipeline_model_parallel_size.value,
         num_virtual_stages_per_pipeline_rank: draft.num_virtual_stages_per_pipeline_rank.value,
-        microbatch_group_size_per_virtual_pipeline_stage: reader
-            .count(
-                "microbatch_group_size_per_virtual_pipeline_stage",
-                1..=MICROBATCH_COUNT_MAX,
-                Some(draft.pipeline_model_parallel_size.value),
-            )
-            .value,
         sequence_parallel: draft.sequence_parallel.value,
-        use_tp_pp_dp_mapping: reader.boolean("use_tp_pp_dp_mapping", false).value,
         num_layers: draft.num_layers.value,
         hidden_size: draft.hidden_size.value,
         ffn_hidden_size: draft.ffn_hidden_size.value,
@@ -150,93 +142,99 @@ fn assembled(reader: &mut Reader<'_>, draft: &Draft) -> Recipe {
         num_query_groups: draft.num_query_groups.value,
         kv_channels: draft.kv_channels.value,
         seq_length: draft.seq_length.value,
-        max_position_embeddings: reader
-            .count(
-                "max_position_embeddings",
-                draft.seq_length.value..=MAX_POSITION_EMBEDDINGS_MAX,
-                Some(draft.seq_length.value),
-            )
-            .value,
         padded_vocab_size: draft.padded_vocab_size.value,
-        normalization: reader
-            .word(
-                "normalization",
-                &Normalization::WORDS,
-                Normalization::RMSNorm,
-            )
-            .value,
-        norm_epsilon: reader.real("norm_epsilon", 1e-12..=1.0, Some(1e-5)).value,
-        swiglu: reader.boolean("swiglu", true).value,
-        disable_bias_linear: reader.boolean("disable_bias_linear", true).value,
-        position_embedding_type: reader
-            .word(
-                "position_embedding_type",
-                &PositionEmbedding::WORDS,
-                PositionEmbedding::Rope,
-            )
-            .value,
-        rotary_base: reader.real("rotary_base", 2.0..=1e9, Some(10_000.0)).value,
-        attention_dropout: reader.real("attention_dropout", 0.0..=0.9, Some(0.0)).value,
-        hidden_dropout: reader.real("hidden_dropout", 0.0..=0.9, Some(0.0)).value,
-        untie_embeddings_and_output_weights: reader
-            .boolean("untie_embeddings_and_output_weights", true)
-            .value,
         micro_batch_size: draft.micro_batch_size.value,
         global_batch_size: draft.global_batch_size.value,
-        train_iters,
-        lr: reader.real("lr", 0.0..=100.0, None).value,
-        lr_decay_style: reader
-            .word(
-                "lr_decay_style",
-                &LrDecayStyle::WORDS,
-                LrDecayStyle::Constant,
-            )
-            .value,
-        lr_decay_iters: reader
-            .count("lr_decay_iters", 1..=TRAIN_ITERS_MAX, Some(train_iters))
-            .value,
-        lr_warmup_iters: reader
-            .count("lr_warmup_iters", 0..=TRAIN_ITERS_MAX, Some(0))
-            .value,
-        min_lr: reader.real("min_lr", 0.0..=100.0, Some(0.0)).value,
-        adam_beta1: reader.real("adam_beta1", 0.0..=BELOW_ONE, Some(0.9)).value,
-        adam_beta2: reader
-            .real("adam_beta2", 0.0..=BELOW_ONE, Some(0.999))
-            .value,
-        adam_eps: reader.real("adam_eps", 1e-30..=1.0, Some(1e-8)).value,
-        weight_decay: reader.real("weight_decay", 0.0..=1.0, Some(0.01)).value,
-        clip_grad: reader.real("clip_grad", 0.0..=1e6, Some(1.0)).value,
-        seed: reader.integer("seed", 0..=i64::MAX, Some(1234)).value as u64,
         bf16: draft.bf16.value,
         accumulate_allreduce_grads_in_fp32: draft.reduces_in_fp32(),
         grad_reduce_in_bf16: draft.grad_reduce_in_bf16.value,
         use_distributed_optimizer: draft.use_distributed_optimizer.value,
         num_distributed_optimizer_instances: draft.num_distributed_optimizer_instances.value,
-        overlap_grad_reduce: reader.boolean("overlap_grad_reduce", false).value,
-        overlap_param_gather: reader.boolean("overlap_param_gather", false).value,
         ddp_reduce_scatter_with_fp32_accumulation: draft
             .ddp_reduce_scatter_with_fp32_accumulation
             .value,
-        ddp_bucket_size: bucket_size(reader),
-        recompute_granularity: optional_word(
-            reader,
-            "recompute_granularity",
-            &RecomputeGranularity::WORDS,
-        ),
-        recompute_method: optional_word(reader, "recompute_method", &RecomputeMethod::WORDS),
-        recompute_num_layers: reader
-            .count("recompute_num_layers", 0..=NUM_LAYERS_MAX, Some(0))
-            .value,
-        recompute_modules: reader
-            .words("recompute_modules", &RecomputeModule::WORDS)
-            .unwrap_or_default(),
-        async_save: reader.boolean("async_save", false).value,
         determinism: draft.determinism,
-        env: match reader.table("env") {
-            Some(table) => environment::environment(table, reader.findings),
-            None => Default::default(),
-        },
-    }
+        ..Recipe::small()
+    };
+    schedule(reader, &mut recipe);
+    model(reader, &mut recipe);
+    optimizer(reader, &mut recipe);
+    overlap_and_recompute(reader, &mut recipe);
+    recipe.env = match reader.table("env") {
+        Some(table) => environment::environment(table, reader.findings),
+        None => Default::default(),
+    };
+    recipe
+}
+
+fn schedule(reader: &mut Reader<'_>, recipe: &mut Recipe) {
+    let stages = Some(recipe.pipeline_model_parallel_size);
+    let key = "microbatch_group_size_per_virtual_pipeline_stage";
+    let group = reader.count(key, 1..=MICROBATCH_COUNT_MAX, stages);
+    recipe.microbatch_group_size_per_virtual_pipeline_stage = group.value;
+    recipe.use_tp_pp_dp_mapping = reader.boolean("use_tp_pp_dp_mapping", false).value;
+}
+
+fn model(reader: &mut Reader<'_>, recipe: &mut Recipe) {
+    let seq = recipe.seq_length;
+    let positions = seq..=MAX_POSITION_EMBEDDINGS_MAX;
+    recipe.max_position_embeddings = reader
+        .count("max_position_embeddings", positions, Some(seq))
+        .value;
+    let (words, default) = (&Normalization::WORDS, Normalization::RMSNorm);
+    recipe.normalization = reader.word("normalization", words, default).value;
+    recipe.norm_epsilon = reader.real("norm_epsilon", 1e-12..=1.0, Some(1e-5)).value;
+    recipe.swiglu = reader.boolean("swiglu", true).value;
+    recipe.disable_bias_linear = reader.boolean("disable_bias_linear", true).value;
+    let (words, default) = (&PositionEmbedding::WORDS, PositionEmbedding::Rope);
+    recipe.position_embedding_type = reader.word("position_embedding_type", words, default).value;
+    recipe.rotary_base = reader.real("rotary_base", 2.0..=1e9, Some(10_000.0)).value;
+    recipe.attention_dropout = reader.real("attention_dropout", 0.0..=0.9, Some(0.0)).value;
+    recipe.hidden_dropout = reader.real("hidden_dropout", 0.0..=0.9, Some(0.0)).value;
+    recipe.untie_embeddings_and_output_weights = reader
+        .boolean("untie_embeddings_and_output_weights", true)
+        .value;
+}
+
+fn optimizer(reader: &mut Reader<'_>, recipe: &mut Recipe) {
+    let iters = reader.count("train_iters", 1..=TRAIN_ITERS_MAX, None).value;
+    recipe.train_iters = iters;
+    recipe.lr = reader.real("lr", 0.0..=100.0, None).value;
+    let (words, default) = (&LrDecayStyle::WORDS, LrDecayStyle::Constant);
+    recipe.lr_decay_style = reader.word("lr_decay_style", words, default).value;
+    recipe.lr_decay_iters = reader
+        .count("lr_decay_iters", 1..=TRAIN_ITERS_MAX, Some(iters))
+        .value;
+    recipe.lr_warmup_iters = reader
+        .count("lr_warmup_iters", 0..=TRAIN_ITERS_MAX, Some(0))
+        .value;
+    recipe.min_lr = reader.real("min_lr", 0.0..=100.0, Some(0.0)).value;
+    let below_one = 0.0..=BELOW_ONE;
+    recipe.adam_beta1 = reader
+        .real("adam_beta1", below_one.clone(), Some(0.9))
+        .value;
+    recipe.adam_beta2 = reader.real("adam_beta2", below_one, Some(0.999)).value;
+    recipe.adam_eps = reader.real("adam_eps", 1e-30..=1.0, Some(1e-8)).value;
+    recipe.weight_decay = reader.real("weight_decay", 0.0..=1.0, Some(0.01)).value;
+    recipe.clip_grad = reader.real("clip_grad", 0.0..=1e6, Some(1.0)).value;
+    recipe.seed = reader.integer("seed", 0..=i64::MAX, Some(1234)).value as u64;
+}
+
+fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
+    recipe.overlap_grad_reduce = reader.boolean("overlap_grad_reduce", false).value;
+    recipe.overlap_param_gather = reader.boolean("overlap_param_gather", false).value;
+    recipe.ddp_bucket_size = bucket_size(reader);
+    let words = &RecomputeGranularity::WORDS;
+    recipe.recompute_granularity = optional_word(reader, "recompute_granularity", words);
+    let words = &RecomputeMethod::WORDS;
+    recipe.recompute_method = optional_word(reader, "recompute_method", words);
+    recipe.recompute_num_layers = reader
+        .count("recompute_num_layers", 0..=NUM_LAYERS_MAX, Some(0))
+        .value;
+    recipe.recompute_modules = reader
+        .words("recompute_modules", &RecomputeModule::WORDS)
+        .unwrap_or_default();
+    recipe.async_save = reader.boolean("async_save", false).value;
 }
 
 fn bucket_size(reader: &mut Reader<'_>) -> Option<u32> {

@@ -121,7 +121,7 @@ impl Part<'_> {
                     known.extend(self.names(component).map(|name| (component, name)));
                     self.add_generators(component, into)?;
                 }
-                Form::Cell => {
+                Form::Single => {
                     known.extend(self.names(component).map(|name| (component, name)));
                     self.add_cells(component, into)?;
                 }

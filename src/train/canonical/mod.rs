@@ -61,7 +61,7 @@ enum Form {
     /// One state a (pipeline rank, tensor-parallel rank).
     Generator,
     /// The same on every rank.
-    Cell,
+    Single,
 }
 
 impl Form {
@@ -72,7 +72,7 @@ impl Form {
             Component::ExpAvg => Form::Flat("exp_avg"),
             Component::ExpAvgSq => Form::Flat("exp_avg_sq"),
             Component::Rng => Form::Generator,
-            _ => Form::Cell,
+            _ => Form::Single,
         }
     }
 }

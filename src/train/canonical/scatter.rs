@@ -119,7 +119,7 @@ impl Scattering<'_> {
                         part.insert(component, name, tensor.clone());
                     }
                 }
-                Form::Cell => {
+                Form::Single => {
                     let cells = self.state.tensors.iter();
                     for ((_, name), tensor) in cells.filter(|((of, _), _)| *of == component) {
                         part.insert(component, name, tensor.clone());
