@@ -203,7 +203,10 @@ fn lint_runs_nothing_and_refuses_what_megatron_would() {
     let (code, text, errors) = folder.run(&["check", "--lint-only", &path]);
     assert_eq!(code, 0, "{text}{errors}");
     assert!(text.contains("0 errors"), "{text}");
-    let broken = CASE.replace("NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0", "NVTE_DEBUG: 0");
+    let broken = CASE.replace(
+        "ALLOW_NONDETERMINISTIC_ALGO: 0",
+        "ALLOW_NONDETERMINISTIC_ALGO: 1",
+    );
     let path = folder.put("broken", &broken).display().to_string();
     for flags in [&["--lint-only"][..], &[]] {
         let arguments = [&["check", &path, "--format", "json"][..], flags].concat();

@@ -187,6 +187,7 @@ fn live_in_is_state_and_constants() {
         "model_parallel_rng",
         "optimizer_step",
         "parameters",
+        "scheduler_num_steps",
     ];
     // Never written again: padding of the slots, tables, flags.
     let constants = [

@@ -1,22 +1,9 @@
 //! Recipes made in a program rather than in a file.
 
-use super::{Determinism, LocalOrder, Recipe};
-use crate::diagnostic::{Diagnostic, InvalidInput, Source};
+use std::collections::BTreeMap;
 
-/// The least job with data parallelism that trains: every key that has no default, at its least
-/// sensible value.
-const SMALL: &str = "\
-world_size = 2
-num_layers = 1
-hidden_size = 16
-ffn_hidden_size = 16
-num_attention_heads = 4
-seq_length = 8
-micro_batch_size = 1
-global_batch_size = 2
-train_iters = 2
-lr = 5e-3
-";
+use super::{Determinism, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe};
+use crate::diagnostic::{Diagnostic, InvalidInput, Source};
 
 impl Recipe {
     /// A recipe from a text in the form of a recipe file. Keys that are left out have the defaults
@@ -35,7 +22,63 @@ impl Recipe {
     /// All fields are numbers, not rules: who changes `num_attention_heads` changes
     /// `num_query_groups` and `kv_channels` along with it. [`Recipe::from_toml`] derives them.
     pub fn small() -> Recipe {
-        Recipe::from_toml(SMALL).expect("the small recipe is sound")
+        Recipe {
+            world_size: 2,
+            tensor_model_parallel_size: 1,
+            pipeline_model_parallel_size: 1,
+            num_virtual_stages_per_pipeline_rank: 1,
+            microbatch_group_size_per_virtual_pipeline_stage: 1,
+            sequence_parallel: false,
+            use_tp_pp_dp_mapping: false,
+            num_layers: 1,
+            hidden_size: 16,
+            ffn_hidden_size: 16,
+            num_attention_heads: 4,
+            num_query_groups: 4,
+            kv_channels: 4,
+            seq_length: 8,
+            max_position_embeddings: 8,
+            padded_vocab_size: 256,
+            normalization: Normalization::RMSNorm,
+            norm_epsilon: 1e-5,
+            swiglu: true,
+            disable_bias_linear: true,
+            position_embedding_type: PositionEmbedding::Rope,
+            rotary_base: 10_000.0,
+            attention_dropout: 0.0,
+            hidden_dropout: 0.0,
+            untie_embeddings_and_output_weights: true,
+            micro_batch_size: 1,
+            global_batch_size: 2,
+            train_iters: 2,
+            lr: 5e-3,
+            lr_decay_style: LrDecayStyle::Constant,
+            lr_decay_iters: 2,
+            lr_warmup_iters: 0,
+            min_lr: 0.0,
+            adam_beta1: 0.9,
+            adam_beta2: 0.999,
+            adam_eps: 1e-8,
+            weight_decay: 0.01,
+            clip_grad: 1.0,
+            seed: 1234,
+            bf16: false,
+            accumulate_allreduce_grads_in_fp32: true,
+            grad_reduce_in_bf16: false,
+            use_distributed_optimizer: false,
+            num_distributed_optimizer_instances: 1,
+            overlap_grad_reduce: false,
+            overlap_param_gather: false,
+            ddp_reduce_scatter_with_fp32_accumulation: false,
+            ddp_bucket_size: None,
+            recompute_granularity: None,
+            recompute_method: None,
+            recompute_num_layers: 0,
+            recompute_modules: Vec::new(),
+            async_save: false,
+            determinism: Determinism::ORDERED,
+            env: BTreeMap::new(),
+        }
     }
 
     /// The recipe, if every rule between its values holds.
@@ -89,6 +132,11 @@ mod tests {
     fn the_small_recipe_is_sound_and_small() {
         let small = Recipe::small();
         assert_eq!(small.clone().validated().unwrap(), small);
+        // What it has in common with a file's defaults.
+        let short = "world_size = 2\nnum_layers = 1\nhidden_size = 16\nffn_hidden_size = 16\n\
+                     num_attention_heads = 4\nseq_length = 8\nmicro_batch_size = 1\n\
+                     global_batch_size = 2\ntrain_iters = 2\nlr = 5e-3\n";
+        assert_eq!(Recipe::from_toml(short).unwrap(), small);
         assert_eq!(small.data_parallel_size(), 2);
         assert_eq!(small.determinism, Determinism::ORDERED);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::EngineError;
 use crate::numerics::ladder::{Order, OrderClass, RANDOM_ORDERS, Rung, Verdict, portfolio, prove};
+use crate::world::Family;
 use crate::world::fold::{FoldJob, FoldLab, FoldNode, FoldOrder};
 
 use super::elements::Elements;
@@ -96,9 +97,11 @@ fn climb(
     lab: &mut FoldLab<'_>,
 ) -> Result<Outcome, EngineError> {
     let elements = Elements::read(node, lab)?;
-    // Which rows meet is this input's: no rung above the ones that say so.
+    // Which rows meet is this input's: no rung above the ones that say so. In a row of the position
+    // table it is the microbatch size's.
     let mut worst = match &node.job {
         FoldJob::Slots(_) => Rung::L0,
+        FoldJob::Segments(_) if node.family == Family::PositionGrad => Rung::L0,
         FoldJob::Segments(_) => Rung::L1,
     };
     for element in 0..elements.count {

@@ -163,6 +163,7 @@ fn made_up(tp: u32, pp: u32) -> CanonicalState {
     let cell = |word: u32| tensor(Dtype::U32, vec![word]);
     tensors.insert((Component::OptimizerStep, "step".to_string()), cell(7));
     tensors.insert((Component::DataPosition, "samples".to_string()), cell(84));
+    tensors.insert((Component::Scheduler, "num_steps".to_string()), cell(85));
     let places = (0..pp).flat_map(|stage| (0..tp).map(move |rank| (stage, rank)));
     let state = |(stage, rank): (u32, u32)| {
         let seed = tensor(Dtype::U32, vec![100 * stage + rank, 5, 0, 0]);
