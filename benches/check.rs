@@ -59,7 +59,6 @@ fn quickstart(criterion: &mut Criterion) {
     group.bench_function("second run", |bencher| {
         bencher.iter(|| r2r::second_run(&mut session, WORKERS, &reference).expect("runs"));
     });
-    sweep.catalogue.needed = bitproof::prove::check::needed_components(&reference);
     group.bench_function("planted faults", |bencher| {
         bencher.iter(|| {
             let nursery = Nursery {

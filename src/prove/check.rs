@@ -1,8 +1,6 @@
 //! One whole check of a scenario: reference run with its sweep, second run, restarts, planted
 //! faults, and what follows from them.
 
-use std::collections::BTreeSet;
-
 use crate::fault::Component;
 use crate::prove::certificate;
 use crate::prove::effect::{self, Effect};
@@ -87,7 +85,6 @@ pub fn check(
         "planted faults",
         crate::fault::MutantKind::all().len() as u64,
     );
-    sweep.catalogue.needed = needed_components(&reference);
     let nursery = Nursery {
         catalogue: &sweep.catalogue,
         straight: &reference,
@@ -198,13 +195,4 @@ fn reshardings(
     let found = reshard::resume_all(session, reference, sweep, progress)?;
     progress.end();
     Ok(found)
-}
-
-/// Components of which a word is live-in after the first step.
-pub fn needed_components(reference: &RunRecord) -> BTreeSet<Component> {
-    let mut needed = BTreeSet::from(Component::ALL);
-    for component in res::unread(reference, 1, &Component::ALL) {
-        needed.remove(&component);
-    }
-    needed
 }

@@ -323,30 +323,44 @@ fn unrestored_rng(session: &mut Session) -> Result<Fate, CheckError> {
     )
 }
 
-/// A resumed run that lacks a component must name it.
+/// A resumed run that lacks a component must name it. The first cut may show nothing: a warm-up
+/// whose first learning rate is 0 leaves what a fresh start has.
 fn lost_component(
     session: &mut Session,
     nursery: &Nursery<'_>,
     component: Component,
 ) -> Result<Fate, CheckError> {
-    let Some(state) = nursery.state else {
-        return Ok(Fate::NotPlanted);
-    };
-    let until = session.scenario.steps.min(STEPS);
-    if until < 2 || !nursery.catalogue.needed.contains(&component) {
-        return Ok(Fate::NotPlanted);
+    let straight = nursery.straight;
+    let last = session.scenario.steps;
+    for cut in straight.live_in.keys().copied().filter(|cut| *cut < last) {
+        let is_read = res::unread(straight, cut, &[component]).is_empty();
+        let Some(state) = straight.checkpoints.get(&cut).filter(|_| is_read) else {
+            continue;
+        };
+        let restart = Restart {
+            cut,
+            state,
+            omitted: &[component],
+            until: cut + 1,
+            keep: false,
+        };
+        match lost_at(session, straight, &restart, component)? {
+            Fate::NotPlanted => continue,
+            fate => return Ok(fate),
+        }
     }
-    let omitted = [component];
-    let restart = Restart {
-        cut: 1,
-        state,
-        omitted: &omitted,
-        until,
-        keep: false,
-    };
+    Ok(Fate::NotPlanted)
+}
+
+fn lost_at(
+    session: &mut Session,
+    straight: &RunRecord,
+    restart: &Restart<'_>,
+    component: Component,
+) -> Result<Fate, CheckError> {
     let mut sweep = Sweep::new(session.sweep_options());
-    let resumed = res::resume(session, &restart, &mut sweep)?;
-    let found = res::compare(1, nursery.straight, &resumed, 0);
+    let resumed = res::resume(session, restart, &mut sweep)?;
+    let found = res::compare(restart.cut, straight, &resumed, 0);
     if found.components.contains(&component) {
         return Ok(Fate::Caught);
     }
@@ -356,7 +370,7 @@ fn lost_component(
     }
     let named: Vec<String> = found.components.iter().map(ToString::to_string).collect();
     Ok(Fate::Missed {
-        site: "the checkpoint after step 1".to_string(),
+        site: format!("the checkpoint after step {}", restart.cut),
         reason: match named.is_empty() {
             true => "no component was named".to_string(),
             false => format!("{} was named", named.join(", ")),

@@ -1,8 +1,7 @@
 //! The folds of the first steps, and what mutants need to know about them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::fault::Component;
 use crate::world::fold::{FoldJob, FoldNode};
 use crate::world::{Family, GroupId, NodeId, Owner};
 
@@ -26,8 +25,6 @@ pub struct FoldSite {
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     pub sites: BTreeMap<NodeId, FoldSite>,
-    /// Components that a later step reads.
-    pub needed: BTreeSet<Component>,
     /// Ranks of each communicator that reduces something, in any step.
     groups: BTreeMap<u32, u32>,
 }
