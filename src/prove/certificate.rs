@@ -19,7 +19,7 @@ use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
 use crate::prove::{Grade, token, vacuity, witness};
 use crate::recipe::Recipe;
-use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
+use crate::scenario::{ChoiceVariable, Free, OracleKind, Scope, Values};
 use crate::train::Trainer;
 use crate::world::GroupId;
 
@@ -494,6 +494,10 @@ fn not_covered(session: &Session) -> Vec<String> {
              layout as a recipe of its own"
                 .to_string(),
         );
+        if session.scenario.free.contains(&Free::Placement) {
+            let what = "resumes on other layouts across allocations: on the first one only";
+            list.push(what.to_string());
+        }
         if session.options.use_distributed_optimizer {
             list.push(
                 "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \

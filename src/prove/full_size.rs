@@ -110,7 +110,8 @@ impl FullSizeAddends for FullSizeCounts {
                 let of_step = |size| Self::tokens(size) * u64::from(size.microbatch_count);
                 grown(of_step(full), of_step(own))
             }
-            // Sums over parameters: how a kernel splits them is its own matter.
+            // Sums over parameters, and blocks of keys, of which a query has at most eight here as
+            // there: how a kernel splits them is its own matter.
             (None, _) => u64::from(here),
         };
         u32::try_from(addends).unwrap_or(u32::MAX)

@@ -38,7 +38,11 @@ pub(super) fn of_check(session: &Session, findings: &Findings) -> Verdicts {
 fn common(session: &Session, findings: &Findings) -> Grade {
     let mut grade = resumed(findings);
     let drifts = findings.reference.drifts.len() + resumed_drifts(findings);
-    if session.scenario.oracles.contains(&OracleKind::XR) && drifts > 0 {
+    let asked = session.scenario.oracles.contains(&OracleKind::XR);
+    // A recomputation that differs is no matter of copies: its gradients are of another forward.
+    let mut all = findings.reference.drifts.iter();
+    let is_recomputed = all.any(|drift| drift.microbatch.is_some());
+    if (asked && drifts > 0) || is_recomputed {
         grade = grade.max(Grade::Divergent);
     }
     let hazards = &findings.reference.hazards;

@@ -147,6 +147,7 @@ impl FullSize {
         {
             let (tensor, pipeline) = (&tensor, &pipeline);
             whole(model, recipe, [tensor, pipeline, &layers], table, findings);
+            instances(&data, recipe, table, findings);
         }
         FullSize {
             tensor_model_parallel_size: tensor.value,
@@ -202,6 +203,22 @@ fn model(reader: &mut Reader<'_>, recipe: &Recipe) -> (Option<FullModel>, Read<u
 }
 
 /// What tensor-parallel ranks and pipeline stages must share out evenly.
+/// Every instance of the distributed optimizer has as many ranks, at full size as here.
+fn instances(data: &Read<u32>, recipe: &Recipe, table: &Table, findings: &mut Findings) {
+    let instances = recipe.num_distributed_optimizer_instances;
+    if !data.value.is_multiple_of(instances) {
+        let place: &Place = data.place.as_ref().unwrap_or(&table.place);
+        let message = format!(
+            "`full_size.data_parallel_size` is {}, not a multiple of {instances}",
+            data.value
+        );
+        findings.push(Diagnostic::error("does-not-divide", message).at(
+            place,
+            "expected whole instances of the distributed optimizer",
+        ));
+    }
+}
+
 fn whole(
     model: &FullModel,
     recipe: &Recipe,

@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         reason: "`^NVLS` excludes NVLS alone: NVLSTree, whose switches add in an order of their \
             own, and Tree stay open",
         source: "NCCL's parser of NCCL_ALGO; Megatron-LM#2369; NVIDIA/nccl#1497",
-        fix: "set NCCL_ALGO=Ring, or `^NVLS,NVLSTree,Tree`",
+        fix: "set NCCL_ALGO=Ring",
         find: nvls_tree,
     },
     Rule {

@@ -36,7 +36,7 @@ pub fn lint(job: &GivenJob, understood: &Understood) -> Vec<Diagnostic> {
         understood,
     };
     let asked = view.is_deterministic();
-    let broken = violations(&values, &job.env);
+    let broken = violations(&values, &job.environment(understood.phase));
     let mut found: Vec<Diagnostic> = broken
         .iter()
         .map(|violation| of_violation(violation, asked))

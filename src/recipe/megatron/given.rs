@@ -70,3 +70,11 @@ pub struct GivenJob {
     /// The name of the folder that holds a functional test's file.
     pub case: Option<String>,
 }
+
+impl GivenJob {
+    /// The variables of one phase: the file's, then its own. The last of a name counts.
+    pub fn environment(&self, phase: usize) -> Vec<GivenVariable> {
+        let own = &self.phases[phase].variables;
+        self.env.iter().chain(own).cloned().collect()
+    }
+}

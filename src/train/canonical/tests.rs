@@ -238,6 +238,7 @@ fn expected(state: &CanonicalState, options: &TrainOptions, rank: u32) -> RankSt
     for (component, name) in [
         (Component::OptimizerStep, "step"),
         (Component::DataPosition, "samples"),
+        (Component::Scheduler, "num_steps"),
     ] {
         let cell = state.tensor(component, name).expect("made up");
         part.insert(component, name, cell.clone());
@@ -272,10 +273,10 @@ proptest! {
                 == to.layout.pipeline_model_parallel_size;
         prop_assert_eq!(left, if same { BTreeSet::new() } else { [Component::Rng].into() });
         let (tensors, words) = state.size(all);
-        // 4 of each of 12 parameters a layer and 4 more, 2 cells, and the RNG states.
+        // 4 of each of 12 parameters a layer and 4 more, 3 cells, and the RNG states.
         let ranks = from.layout.tensor_model_parallel_size
             * from.layout.pipeline_model_parallel_size;
-        prop_assert_eq!(tensors, 4 * (12 * u64::from(LAYERS) + 4) + 2 + u64::from(ranks));
+        prop_assert_eq!(tensors, 4 * (12 * u64::from(LAYERS) + 4) + 3 + u64::from(ranks));
         prop_assert!(words > 30_000);
     }
 

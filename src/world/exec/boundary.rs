@@ -111,10 +111,11 @@ impl Coordinator<'_> {
     fn end_step(&mut self, rank: u32, step: u32, live: &[Allocation]) -> Result<(), EngineError> {
         let state = &mut self.ranks[rank as usize];
         state.steps_ended += 1;
-        state.remembered.clear();
+        let unused = std::mem::take(&mut state.remembered);
         if state.steps_ended == self.options.hazard_steps_max {
             state.accesses = None;
         }
+        self.never_recomputed(rank, step, unused);
         self.plant_state_faults(rank, step)?;
         let state = &mut self.ranks[rank as usize];
         self.record

@@ -12,6 +12,9 @@ use crate::world::rank::{Component, Park, StreamId, Tensor};
 
 use super::heads::Heads;
 
+/// Digests of tensors that will be computed again, by microbatch and name.
+pub(super) type Remembered = BTreeMap<(Option<u32>, Arc<str>), Digest>;
+
 /// What the coordinator knows of one rank.
 pub(super) struct RankState {
     pub memory: RankMemory,
@@ -33,7 +36,7 @@ pub(super) struct RankState {
     pub accesses: Option<AccessTracker>,
     pub steps_ended: u32,
     /// Digests of tensors that will be computed again, by microbatch and name.
-    pub remembered: BTreeMap<(Option<u32>, Arc<str>), Digest>,
+    pub remembered: Remembered,
 }
 
 impl RankState {

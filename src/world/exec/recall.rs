@@ -11,8 +11,21 @@ use crate::world::site::Site;
 
 use super::Drift;
 use super::coordinator::{Coordinator, at};
+use super::rank_state::Remembered;
 
 impl Coordinator<'_> {
+    /// What was to be computed again and was not, by the end of the step, differs as well.
+    pub(super) fn never_recomputed(&mut self, rank: u32, step: u32, unused: Remembered) {
+        let drifts = unused.into_keys().map(|(microbatch, name)| Drift {
+            step: Some(step),
+            group: "recompute".to_string(),
+            name: name.to_string(),
+            ranks: (rank, rank),
+            microbatch,
+        });
+        self.record.drifts.extend(drifts);
+    }
+
     /// Keeps the digests of `tensors`, or compares them with those that were kept.
     pub(super) fn recall(
         &mut self,

@@ -17,7 +17,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     negation(
         "no-gradient-accumulation-fusion",
         "gradient_accumulation_fusion",
-        Used(
+        Replaced(
             "microbatches are added in order, unrounded, as by the fused kernel; without the \
          fusion Megatron rounds each weight gradient to the model's format first (layers.py)",
         ),

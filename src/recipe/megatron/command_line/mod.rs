@@ -212,7 +212,15 @@ impl Reader<'_> {
             },
             place: self.place(&first.map_or(0..0, Text::span)),
             arguments: self.arguments(launch, findings),
-            variables: self.world(launch),
+            variables: {
+                let mut own = match index {
+                    // The file's, as for any other kind of text.
+                    0 => Vec::new(),
+                    _ => self.environment(launch, findings),
+                };
+                own.extend(self.world(launch));
+                own
+            },
         }
     }
 

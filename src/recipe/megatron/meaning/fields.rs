@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::GivenJob;
+use super::super::{GivenJob, GivenVariable};
 use super::stages::stages;
 use super::values::Values;
 use crate::diagnostic::Findings;
@@ -71,6 +71,7 @@ pub struct CaseFields {
 pub(super) fn case_fields(
     job: &GivenJob,
     values: &Values<'_>,
+    env: &[GivenVariable],
     findings: &mut Findings,
 ) -> CaseFields {
     let mode = job
@@ -92,7 +93,7 @@ pub(super) fn case_fields(
     layout(&mut fields, values, findings);
     sharding(&mut fields, values);
     formats(&mut fields, values);
-    let violations = violations(values, &job.env);
+    let violations = violations(values, env);
     fields.rejected_at_launch = rejected(values, &violations, Standing::Current);
     fields.rejected_by_pending_rules = rejected(values, &violations, Standing::Pending);
     let names = violations

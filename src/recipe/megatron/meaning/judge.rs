@@ -211,7 +211,7 @@ pub(super) fn needs(
     names
 }
 
-/// Every variable with its verdict; an error for one that is not known.
+/// Every variable with its verdict; a warning for one that is not known: a site has its own.
 pub(super) fn variables<'a>(
     given: impl IntoIterator<Item = &'a GivenVariable>,
     findings: &mut Findings,

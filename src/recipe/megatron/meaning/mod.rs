@@ -39,22 +39,22 @@ pub fn understand(
     let index = phase_index(job, options.phase, findings);
     let phase = &job.phases[index];
     let values = Values::read(phase, &catalogue, findings);
-    let own = fields::case_fields(job, &values, findings);
+    let env = job.environment(index);
+    let own = fields::case_fields(job, &values, &env, findings);
     let arguments = judge::arguments(&phase.arguments, &values);
     let mut needs = judge::needs(&arguments, &values, findings);
     needs.extend(needs_of_job(job, phase, findings));
-    let given_variables = job.env.iter().chain(&phase.variables);
-    let variables = judge::variables(given_variables, findings);
+    let variables = judge::variables(&env, findings);
     needs.extend(judge::needs_of_variables(&variables, findings));
     let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
     let world = world::world(job, phase, &values, options.world, multiple, findings);
     let shown = job.kind != GivenKind::ArgumentDump;
-    let mut derived = orders::orders(&values, &job.env, shown);
+    let mut derived = orders::orders(&values, &env, shown);
     let inputs = Inputs {
         values: &values,
         fields: &own,
         world: &world,
-        env: &job.env,
+        env: &env,
         orders: &derived,
     };
     let rerun = rerun::rerun(job, &values, draft::train_iters(&inputs));
@@ -101,7 +101,7 @@ fn phase_index(job: &GivenJob, asked: usize, findings: &mut Findings) -> usize {
 fn first_fields(job: &GivenJob, catalogue: &Catalogue) -> CaseFields {
     let mut scratch = Findings::default();
     let values = Values::read(&job.phases[0], catalogue, &mut scratch);
-    fields::case_fields(job, &values, &mut scratch)
+    fields::case_fields(job, &values, &job.environment(0), &mut scratch)
 }
 
 /// What the file as a whole asks for that bitproof does not do.

@@ -230,29 +230,39 @@ impl Draft<'_, '_> {
     }
 
     fn environment(&mut self) {
-        const SIMULATED: [&str; 5] = [
+        // The first five are simulated. What the others change is not: they are kept, so that the
+        // certificate names them under not covered.
+        const KEPT: [&str; 15] = [
             "NCCL_ALGO",
             "NCCL_PROTO",
             "NCCL_BUFFSIZE",
             "NCCL_MIN_NCHANNELS",
             "NCCL_MAX_NCHANNELS",
+            "NCCL_NVLS_ENABLE",
+            "NCCL_COLLNET_ENABLE",
+            "NCCL_TUNER_PLUGIN",
+            "NCCL_NET_PLUGIN",
+            "NCCL_CROSS_NIC",
+            "NCCL_MNNVL_ENABLE",
+            "NCCL_P2P_LEVEL",
+            "NCCL_P2P_DISABLE",
+            "NCCL_TOPO_FILE",
+            "NCCL_GRAPH_FILE",
         ];
         let given = |name: &str| self.inputs.env.iter().rfind(|given| given.name == name);
         let place = self.inputs.values.phase_place().clone();
         let mut entries = BTreeMap::new();
-        for variable in SIMULATED.iter().filter_map(|name| given(name)) {
+        let set = |given: &&GivenVariable| !given.value.trim().is_empty();
+        for variable in KEPT.iter().filter_map(|name| given(name)).filter(set) {
             let text = Value::Text(variable.value.trim().to_string());
             entries.insert(variable.name.clone(), entry(text, &variable.place));
         }
-        if given("NCCL_ALGO").is_none() {
-            entries.insert(
-                "NCCL_ALGO".to_string(),
-                entry(Value::Text("Ring".to_string()), &place),
-            );
-            if self.inputs.fields.deterministic_mode {
-                let reason = "--deterministic-mode sets it where it is not set (determinism.py)";
-                self.derive("env.NCCL_ALGO", "Ring", reason);
-            }
+        // Megatron sets it; elsewhere the certificate says what is assumed.
+        if given("NCCL_ALGO").is_none() && self.inputs.fields.deterministic_mode {
+            let ring = Value::Text("Ring".to_string());
+            entries.insert("NCCL_ALGO".to_string(), entry(ring, &place));
+            let reason = "--deterministic-mode sets it where it is not set (determinism.py)";
+            self.derive("env.NCCL_ALGO", "Ring", reason);
         }
         let table = Table {
             place: place.clone(),
