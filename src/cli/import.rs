@@ -82,7 +82,7 @@ pub(super) fn run(args: &ImportArgs) -> Exit {
     }
     match (is_sound, &args.output, &import.scenario) {
         (false, ..) => Exit::Usage,
-        (true, Some(path), Some(text)) => match save(path, text) {
+        (true, Some(path), Some(text)) => match save(path, &args.file, text) {
             Ok(()) => Exit::Proved,
             Err(error) => {
                 talk(&format!("cannot write `{}`: {error}", path.display()));
@@ -108,8 +108,18 @@ fn refused(args: &RecipeArgs, found: Vec<Diagnostic>) -> Exit {
     Exit::Usage
 }
 
-/// Writes a file as a whole or not at all.
-fn save(path: &Path, text: &str) -> std::io::Result<()> {
+/// Writes a file as a whole or not at all: never in the place of the job's own file, or of what is
+/// no file.
+fn save(path: &Path, job: &Path, text: &str) -> std::io::Result<()> {
+    if let Ok(known) = std::fs::metadata(path) {
+        let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
+        if !known.is_file() {
+            return Err(std::io::Error::other("it is there, and no regular file"));
+        }
+        if same(path, job) {
+            return Err(std::io::Error::other("it is the job's own file"));
+        }
+    }
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());

@@ -73,6 +73,10 @@ impl LaterStep {
             let what = format!("{name} ({straight:?} and {resumed:?})");
             return Some(Parting { step, what });
         }
+        if self.metrics.is_empty() && self.tensors.is_none() {
+            let what = "nothing that both runs have of it".to_string();
+            return Some(Parting { step, what });
+        }
         let what = self.first_tensor.as_ref()?.to_string();
         Some(Parting { step, what })
     }

@@ -36,6 +36,8 @@ pub(super) struct Lexed {
     pub commands: Vec<Command>,
     /// Backslashes with blanks between them and the end of the line.
     pub broken_continuations: Vec<Char>,
+    /// `&&`, `||` and parentheses: what follows may not run, or not in this shell.
+    pub conditions: Vec<Char>,
 }
 
 pub(super) fn commands(text: &[Char]) -> Result<Lexed, LexError> {
@@ -74,7 +76,11 @@ impl<'a> Lexer<'a> {
                     self.skip_here_documents();
                 }
                 '&' if self.peek(1) == Some('>') => self.redirection()?,
-                ';' | '&' | '|' | '(' | ')' => {
+                c @ (';' | '&' | '|' | '(' | ')') => {
+                    let doubled = matches!(c, '&' | '|') && self.peek(1) == Some(c);
+                    if doubled || c == '(' {
+                        self.lexed.conditions.push(self.text[self.at]);
+                    }
                     self.end_command();
                     self.at += 1;
                 }

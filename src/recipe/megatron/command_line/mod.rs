@@ -145,6 +145,18 @@ impl Reader<'_> {
                     .with_help("end the line with the backslash"),
             );
         }
+        if let Some((_, at)) = script.conditions.first() {
+            let place = self.place(&(*at as usize..*at as usize + 1));
+            let message = "parts of this script run under conditions, or in a shell of their own";
+            findings.push(
+                Diagnostic::warning("undecided-branch", message)
+                    .at(
+                        &place,
+                        "every command is taken as run, in the order of the text",
+                    )
+                    .with_help("a log of the job says what it ran with"),
+            );
+        }
         for span in &script.unread {
             findings.push(
                 Diagnostic::warning("not-read", "what this launches is not known here").at(

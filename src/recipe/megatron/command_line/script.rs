@@ -30,6 +30,7 @@ pub(super) struct Script {
     pub bare: Vec<Text>,
     pub bare_remarks: Vec<Remark>,
     pub broken_continuations: Vec<Char>,
+    pub conditions: Vec<Char>,
     /// Files that the script reads commands from, and this does not.
     pub sourced: Vec<Range<usize>>,
     /// Launchers whose program was not found.
@@ -81,6 +82,7 @@ impl Script {
     fn commands(&mut self, text: &[Char], depth: usize) -> Result<(), ScriptError> {
         let lexed = lexer::commands(text)?;
         self.broken_continuations.extend(lexed.broken_continuations);
+        self.conditions.extend(lexed.conditions);
         for command in &lexed.commands {
             let items = self.without_keywords(&command.items);
             if items.is_empty() {

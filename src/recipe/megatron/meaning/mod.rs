@@ -58,6 +58,7 @@ pub fn understand(
         orders: &derived,
     };
     let rerun = rerun::rerun(job, &values, draft::train_iters(&inputs));
+    rerun::partial_load(job, &values, findings);
     let mut recipe = None;
     if findings.error_count() == errors_before {
         assert!(needs.is_empty(), "each need is an error");

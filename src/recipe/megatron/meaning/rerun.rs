@@ -3,6 +3,7 @@
 use super::super::GivenJob;
 use super::understood::{Rerun, Resharding};
 use super::values::Values;
+use crate::diagnostic::{Diagnostic, Findings};
 
 /// A `ckpt-resume` test trains to the end, deletes the last checkpoint and trains again from the
 /// one before.
@@ -18,6 +19,31 @@ pub(super) fn rerun(job: &GivenJob, values: &Values<'_>, train_iters: Option<u64
     Rerun {
         restarts: restart.into_iter().collect(),
         resharding: job.case.as_deref().and_then(resharding),
+    }
+}
+
+/// Arguments by which a run that loads a checkpoint leaves parts of it out.
+const LEFT_OUT: [&str; 3] = ["finetune", "no_load_optim", "no_load_rng"];
+
+/// A resumed run here loads everything: a job whose test resumes without some of it is another.
+pub(super) fn partial_load(job: &GivenJob, values: &Values<'_>, findings: &mut Findings) {
+    let resumes = job.test_type.as_deref() == Some("ckpt-resume");
+    for dest in LEFT_OUT.iter().filter(|dest| values.flag(dest)) {
+        let place = values.place(dest);
+        let flag = dest.replace('_', "-");
+        findings.push(match resumes {
+            true => {
+                let message = format!("`--{flag}` needs a resume that leaves state out");
+                Diagnostic::error("not-simulated", message)
+                    .at(place, "bitproof's restarts load everything")
+                    .with_help("a scenario's `checkpoint.omit` names what is left out")
+            }
+            false => {
+                let message = format!("`--{flag}` is for the first load only");
+                Diagnostic::warning("loads-everything", message)
+                    .at(place, "restarts here load everything")
+            }
+        });
     }
 }
 

@@ -222,15 +222,19 @@ fn same(word: &str, argument: &Argument) -> bool {
 
 fn unset(argument: &Argument, text: &str, given: &GivenArgument) -> Diagnostic {
     let shown = escaped(text);
+    let message = format!("`{shown}` is not known here");
+    // The seed decides no order.
+    let decides = matches!(argument.effect, Effect::Used(_) | Effect::Needs(_));
+    if decides && argument.name != "seed" {
+        return Diagnostic::error("unset-variable", message)
+            .at(&given.value_place, "nothing is assumed for it")
+            .with_help(format!("write the value of `--{}`", argument.name));
+    }
     let label = match argument.default {
         "" => "no value taken".to_string(),
         default => format!("{default} taken, Megatron's default"),
     };
-    Diagnostic::warning(
-        "unset-variable",
-        format!("`{shown}` is not set in this file"),
-    )
-    .at(&given.value_place, label)
+    Diagnostic::warning("unset-variable", message).at(&given.value_place, label)
 }
 
 fn unknown(catalogue: &Catalogue, given: &GivenArgument) -> Diagnostic {

@@ -90,8 +90,18 @@ fn per_node(job: &GivenJob, phase: &GivenPhase) -> Option<World> {
         GivenKind::FunctionalTest | GivenKind::ArgumentDump => WorldBasis::GpusPerNode,
     };
     if let Some((name, gpus)) = number(&["GPUS_PER_NODE"]) {
-        let (nodes_name, nodes) =
-            number(&["NNODES", "NUM_NODES"]).unwrap_or(("nodes".to_string(), 1));
+        let nodes = number(&["NNODES", "NUM_NODES"]);
+        let mut all = phase.variables.iter().chain(&job.env);
+        let named = |given: &&GivenVariable| matches!(&*given.name, "NNODES" | "NUM_NODES");
+        if let (None, Some(unread)) = (&nodes, all.find(named)) {
+            let (given, value) = (&unread.name, &unread.value);
+            return Some(World {
+                size: gpus,
+                basis: WorldBasis::Assumed,
+                reason: format!("{name} {gpus}, and one node assumed: {given} is `{value}`"),
+            });
+        }
+        let (nodes_name, nodes) = nodes.unwrap_or(("nodes".to_string(), 1));
         return Some(World {
             size: gpus.saturating_mul(nodes),
             basis,
