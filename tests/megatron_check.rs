@@ -225,9 +225,12 @@ fn a_failure_is_replayed_without_the_job() {
         .replace("ALGO: 0", "ALGO: 1");
     let path = folder.put("case", &free);
     let (code, report) = folder.check(&path, &["--steps", "1", "--set", "oracles=[\"R2R\"]"]);
-    assert_eq!(
-        (code, &report["grade"]),
-        (1, &"divergent".into()),
+    // Whether it reaches an output within one step is not the point here.
+    assert!(
+        code == 1
+            && ["divergent", "masked"]
+                .map(Value::from)
+                .contains(&report["grade"]),
         "{report:#}"
     );
     let first = &report["first_divergence"]["variable"]["name"];
