@@ -290,8 +290,9 @@ mod tests {
     #[test]
     fn hostile_names_and_texts_are_written_out() {
         let source = Source::new("/tmp/\u{1b}[2J\u{f6} :%.toml", "\u{9b}x = 1");
+        let backwards = std::ops::Range { start: 99, end: 3 };
         let found = Diagnostic::error("w", "\u{1b}[0m\u{9b}\n\u{7f}")
-            .at(&Place::new(&source, 99..3), "\u{1}")
+            .at(&Place::new(&source, backwards), "\u{1}")
             .with_context(Some(&Place::new(&source, 0..source.text.len())), "\u{2}")
             .with_help("\u{3}");
         let flag = Source::new("--set", "a\u{1b}=1");
@@ -319,7 +320,8 @@ mod tests {
     #[test]
     fn a_broken_log_is_complained_about() {
         let sound = sarif(&[sample()], 2);
-        let breaks: [(&str, fn(&mut Value)); 6] = [
+        type Break = (&'static str, fn(&mut Value));
+        let breaks: [Break; 6] = [
             ("version", |log| log["version"] = json!("2.0")),
             ("message.text", |log| {
                 log["runs"][0]["results"][0]["message"] = json!({});

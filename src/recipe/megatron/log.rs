@@ -135,7 +135,7 @@ fn entry(line: &str) -> Option<(Range<usize>, Range<usize>)> {
         let length = bytes[at..].iter().take_while(|b| is_name(**b)).count();
         let (name, end) = (at..at + length, at + length);
         at = end;
-        let before = line[..name.start].as_bytes().last();
+        let before = bytes[..name.start].last();
         if bytes.get(end) != Some(&b' ') || before.is_some_and(|b| !matches!(b, b' ' | b':')) {
             continue;
         }

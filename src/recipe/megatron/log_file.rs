@@ -85,16 +85,14 @@ fn kept(mut log: impl BufRead) -> std::io::Result<Kept> {
 fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<usize>> {
     line.clear();
     let mut length = log.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line)?;
-    let is_cut = length as u64 == LINE_BYTES_MAX && line.last() != Some(&b'\n');
+    let mut is_cut = length as u64 == LINE_BYTES_MAX && line.last() != Some(&b'\n');
     while is_cut {
         let buffer = log.fill_buf()?;
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let count = end.map_or(buffer.len(), |end| end + 1);
         log.consume(count);
         length += count;
-        if end.is_some() || count == 0 {
-            break;
-        }
+        is_cut = end.is_none() && count > 0;
     }
     Ok((length > 0).then_some(length))
 }

@@ -102,9 +102,10 @@ fn simulate(stages: u32, chunks: u32, microbatches: u32, group: u32, lanes: bool
         .map(|stage| schedule(stages, stage, chunks, microbatches, group))
         .collect();
     let total = stages * chunks;
+    type Three = (u32, u32, u32);
     // Sent and not yet received, in order, by (from, to, lane): (virtual stage, microbatch, lane).
-    let mut wires: BTreeMap<(u32, u32, u32), VecDeque<(u32, u32, u32)>> = BTreeMap::new();
-    let mut unreceived: Vec<(u32, u32, u32)> = Vec::new();
+    let mut wires: BTreeMap<Three, VecDeque<Three>> = BTreeMap::new();
+    let mut unreceived: Vec<Three> = Vec::new();
     let mut done = vec![0; stages as usize];
     loop {
         let mut moved = false;

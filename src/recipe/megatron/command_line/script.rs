@@ -192,7 +192,9 @@ impl Script {
                             // `export -n NAME` takes it back.
                             exports &= !options.contains('n');
                         }
-                        None if exports => self.shell.export(&name, span_of(&[item.clone()])),
+                        None if exports => self
+                            .shell
+                            .export(&name, span_of(std::slice::from_ref(item))),
                         None => {}
                     }
                 }
@@ -212,7 +214,7 @@ impl Script {
         let mut remarks = Vec::new();
         let words: Vec<Word> = rest.iter().map(as_word).collect();
         let fields = self.shell.fields(&words, &mut remarks)?;
-        if fields.first().is_some_and(|first| is_flag(first)) {
+        if fields.first().is_some_and(is_flag) {
             self.bare.extend(fields);
             self.bare_remarks.extend(remarks);
             return Ok(());

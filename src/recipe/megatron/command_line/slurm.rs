@@ -32,8 +32,8 @@ pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
                 .find(|(options, _)| options.contains(&option.as_str()));
             let Some((_, names)) = named else { continue };
             // `--gres=gpu:8`, `--gpus-per-node=h100:8`.
-            let parts = value.0.split(|(c, _)| *c == ':');
-            let number = parts.last().unwrap_or_default().to_vec();
+            let mut parts = value.0.rsplit(|(c, _)| *c == ':');
+            let number = parts.next().unwrap_or_default().to_vec();
             if number.is_empty() || !number.iter().all(|(c, _)| c.is_ascii_digit()) {
                 continue;
             }
