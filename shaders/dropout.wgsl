@@ -2,10 +2,9 @@
 //
 // x, out [count] (may be the same)   rng [4]: seed low, seed high, offset low, offset high
 //
-// Element i takes word i % 4 of Philox4x32-10 with key = seed and counter = (offset + site, i / 4):
-// the offset and subsequence halves as PyTorch lays them out (ATen PhiloxRNGEngine.h). It is kept
-// where the word is >= params.threshold, multiplied by params.scale = 1 / (1 - p), rounded once.
-// use: math/philox
+// Element i takes the word of math/dropout. It is kept where the word is >= params.threshold,
+// multiplied by params.scale = 1 / (1 - p), rounded once.
+// use: math/dropout
 // use: math/round
 
 @group(0) @binding(0) var<storage, read_write> x: array<f32>;
@@ -27,11 +26,8 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
     if i >= params.count {
         return;
     }
-    let low = rng[2] + params.site;
-    let carry = select(0u, 1u, low < params.site);
-    let counter = vec4<u32>(low, rng[3] + carry, i / 4u, 0u);
-    let words = bp_philox(counter, vec2<u32>(rng[0], rng[1]));
-    let word = words[i % 4u];
+    let state = vec4<u32>(rng[0], rng[1], rng[2], rng[3]);
+    let word = bp_dropout_word(state, params.site, i);
     var value = 0.0;
     if word >= params.threshold {
         value = round_to(x[i] * params.scale, params.round_code);

@@ -3,8 +3,8 @@
 //
 // rng [4]: seed low, seed high, offset low, offset high   mask [count] f32
 //
-// Words are taken as in dropout.wgsl.
-// use: math/philox
+// Words and their threshold are those of dropout.wgsl.
+// use: math/dropout
 
 @group(0) @binding(0) var<storage, read_write> rng: array<u32>;
 @group(0) @binding(1) var<storage, read_write> mask: array<f32>;
@@ -23,9 +23,7 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
     if i >= params.count {
         return;
     }
-    let low = rng[2] + params.site;
-    let carry = select(0u, 1u, low < params.site);
-    let counter = vec4<u32>(low, rng[3] + carry, i / 4u, 0u);
-    let words = bp_philox(counter, vec2<u32>(rng[0], rng[1]));
-    mask[i] = select(0.0, params.scale, words[i % 4u] >= params.threshold);
+    let state = vec4<u32>(rng[0], rng[1], rng[2], rng[3]);
+    let word = bp_dropout_word(state, params.site, i);
+    mask[i] = select(0.0, params.scale, word >= params.threshold);
 }

@@ -4,8 +4,8 @@
 //
 // fc1, grad_out, grad_fc1 [count], rows of params.columns   bias [columns], read when
 // params.has_bias is 1. Rounded once.
+// use: math/gelu
 // use: math/round
-// use: math/tanh
 
 @group(0) @binding(0) var<storage, read_write> fc1: array<f32>;
 @group(0) @binding(1) var<storage, read_write> bias: array<f32>;
@@ -29,7 +29,7 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
     if params.has_bias == 1u {
         x = x + bias[gid.x % params.columns];
     }
-    let t = bp_tanh(0.79788456 * x * (1.0 + 0.044715 * x * x));
+    let t = bp_gelu_tanh(x);
     let rise = 0.79788456 + 0.1070322243 * x * x;
     let slope = 0.5 * x * ((1.0 - t * t) * rise) + 0.5 * (1.0 + t);
     grad_fc1[gid.x] = round_to(slope * grad_out[gid.x], params.round_code);

@@ -4,8 +4,8 @@
 // fc1, out [count], rows of params.columns   bias [columns], read when params.has_bias is 1
 //
 // x is not rounded; out is, once.
+// use: math/gelu
 // use: math/round
-// use: math/tanh
 
 @group(0) @binding(0) var<storage, read_write> fc1: array<f32>;
 @group(0) @binding(1) var<storage, read_write> bias: array<f32>;
@@ -28,6 +28,6 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
     if params.has_bias == 1u {
         x = x + bias[gid.x % params.columns];
     }
-    let t = bp_tanh(0.79788456 * x * (1.0 + 0.044715 * x * x));
+    let t = bp_gelu_tanh(x);
     out[gid.x] = round_to(x * 0.5 * (1.0 + t), params.round_code);
 }

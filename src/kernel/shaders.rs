@@ -88,7 +88,12 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         "math/combine",
         include_str!("../../shaders/math/combine.wgsl"),
     ),
+    (
+        "math/dropout",
+        include_str!("../../shaders/math/dropout.wgsl"),
+    ),
     ("math/exp", include_str!("../../shaders/math/exp.wgsl")),
+    ("math/gelu", include_str!("../../shaders/math/gelu.wgsl")),
     ("math/log", include_str!("../../shaders/math/log.wgsl")),
     (
         "math/philox",
