@@ -9,8 +9,8 @@ use bitproof::numerics::Dtype;
 use bitproof::train::{Corpus, Initial, TrainOptions, Trainer};
 use bitproof::world::Rank;
 use harness::{
-    as_gpt3, distance, read_gradients, small_corpus, small_options, train, whole_gradients,
-    with_biases, with_layout,
+    as_gpt3, deep_options, distance, interleaved, read_gradients, small_corpus, small_options,
+    train, whole_gradients, with_biases, with_layout,
 };
 
 /// Gradients of f32 layouts: greatest difference over greatest magnitude, tensor by tensor. Sums of
@@ -181,20 +181,6 @@ fn everything_together_stages_first() {
     let mut options = sequence_parallel(distributed(with_layout(small_options(), 2, 2, 2), None));
     options.layout.use_tp_pp_dp_mapping = true;
     check(options);
-}
-
-/// Four layers, so that two stages can have two chunks each.
-fn deep_options() -> TrainOptions {
-    let mut options = small_options();
-    options.model.num_layers = 4;
-    options
-}
-
-fn interleaved(mut options: TrainOptions, chunks: u32, group: u32) -> TrainOptions {
-    options.layout.num_virtual_stages_per_pipeline_rank = chunks;
-    options.model.pipeline_model_parallel_size *= chunks;
-    options.microbatch_group_size_per_virtual_pipeline_stage = group;
-    options
 }
 
 #[test]

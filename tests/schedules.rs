@@ -10,25 +10,11 @@ use bitproof::recipe::RecomputeMethod;
 use bitproof::train::{Corpus, Initial, TrainOptions};
 use bitproof::world::{PlantedFault, RunOptions};
 use harness::{
-    as_gpt3, read_gradients, small_corpus, small_options, train, train_with, whole_gradients,
-    with_layout,
+    as_gpt3, deep_options, interleaved, read_gradients, small_corpus, small_options, train,
+    train_with, whole_gradients, with_layout,
 };
 
 const STEPS: u32 = 3;
-
-/// Four layers, so that two stages can have two chunks each.
-fn deep_options() -> TrainOptions {
-    let mut options = small_options();
-    options.model.num_layers = 4;
-    options
-}
-
-fn interleaved(mut options: TrainOptions, chunks: u32, group: u32) -> TrainOptions {
-    options.layout.num_virtual_stages_per_pipeline_rank = chunks;
-    options.model.pipeline_model_parallel_size *= chunks;
-    options.microbatch_group_size_per_virtual_pipeline_stage = group;
-    options
-}
 
 fn instances(mut options: TrainOptions, instances: u32) -> TrainOptions {
     options.use_distributed_optimizer = true;

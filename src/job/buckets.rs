@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::recipe::default_ddp_bucket_size;
+
 /// How a parameter is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Storage {
@@ -259,7 +261,7 @@ impl BucketOptions {
         }
         Some(
             self.bucket_size
-                .unwrap_or(u64::from(dp).saturating_mul(1_000_000).max(40_000_000)),
+                .unwrap_or_else(|| default_ddp_bucket_size(dp)),
         )
     }
 }

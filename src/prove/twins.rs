@@ -6,11 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::job::{BucketOptions, DataParallelSizes, Param, Storage, buffers};
 use crate::model::{Parameter, stage_parameters};
 use crate::recipe::Recipe;
 use crate::scenario::Scenario;
-use crate::train::{FlatLayout, TrainOptions};
+use crate::train::{FlatLayout, TrainOptions, chunk_buffers};
 use crate::world::command::CollectiveKind;
 use crate::world::{CollectiveShape, Communicator, Family};
 
@@ -152,7 +151,7 @@ impl Model {
 
     fn full(recipe: &Recipe) -> Model {
         let options = TrainOptions::from(recipe);
-        Model::of(&options, |stage| full_buckets(recipe, &options, stage))
+        Model::of(&options, |stage| full_buckets(&options, stage))
     }
 
     fn of(options: &TrainOptions, buckets: impl Fn(u32) -> Vec<u64>) -> Model {
@@ -190,44 +189,19 @@ fn elements(parameter: &Parameter) -> u64 {
 }
 
 /// Buckets of the real job, by Megatron's own rules: of each chunk in turn.
-fn full_buckets(recipe: &Recipe, options: &TrainOptions, stage: u32) -> Vec<u64> {
-    let storage = if recipe.bf16 {
-        Storage::Bf16
-    } else {
-        Storage::Fp32
-    };
-    let sizes = DataParallelSizes {
-        num_distributed_optimizer_instances: recipe.num_distributed_optimizer_instances,
-        ..DataParallelSizes::plain(recipe.data_parallel_size())
-    };
-    let of_chunk = |(chunk, parameters): (usize, Vec<Parameter>)| {
-        let params: Vec<Param> = parameters
-            .iter()
-            .map(|parameter| Param {
-                shared_embedding: parameter.is_shared_embedding(),
-                ..Param::dense(elements(parameter), storage)
-            })
-            .collect();
-        let bucket_options = BucketOptions {
-            bucket_size: recipe.ddp_bucket_size.map(u64::from),
-            overlap_grad_reduce: recipe.overlap_grad_reduce,
-            use_distributed_optimizer: recipe.use_distributed_optimizer,
-            grad_reduce_in_fp32: recipe.accumulate_allreduce_grads_in_fp32,
-            disable_bucketing: chunk > 0,
-            pipeline_rank: stage,
-            ..BucketOptions::default()
-        };
-        match buffers(&params, &sizes, &bucket_options) {
+fn full_buckets(options: &TrainOptions, stage: u32) -> Vec<u64> {
+    let of_chunk = |(chunk, parameters): (u32, Vec<Parameter>)| {
+        match chunk_buffers(&parameters, options, stage, chunk, elements) {
             Ok(buffers) => buffers
                 .iter()
                 .flat_map(|buffer| &buffer.buckets)
                 .map(|bucket| bucket.elements)
                 .collect(),
             // What Megatron would not lay out is one buffer.
-            Err(_) => vec![params.iter().map(|param| param.elements).sum()],
+            Err(_) => vec![parameters.iter().map(elements).sum()],
         }
     };
-    let all = chunks(options, stage).enumerate().flat_map(of_chunk);
+    let all = (0..).zip(chunks(options, stage)).flat_map(of_chunk);
     all.collect::<Vec<u64>>()
 }
 

@@ -54,18 +54,26 @@ fn change(family: Family, point: &SilentPoint) -> String {
     }
 }
 
-/// The recipe key that decides how many addends the family has.
-fn key(family: Family) -> &'static str {
+/// What decides how many addends the family has, in words.
+fn key(family: Family) -> String {
+    match (family, size_key(family)) {
+        (Family::DpGradients | Family::LossMean, key) => {
+            format!("data_parallel_size ({key} over tensor and pipeline parallel size)")
+        }
+        (Family::MicrobatchAccumulation, key) => format!("microbatches ({key})"),
+        (_, key) => key.to_string(),
+    }
+}
+
+/// The recipe key that decides most directly how many addends a family has.
+pub fn size_key(family: Family) -> &'static str {
     match family {
         Family::TensorParallel | Family::VocabCrossEntropy | Family::NormWeightTp => {
             "tensor_model_parallel_size"
         }
-        Family::DpGradients | Family::LossMean => {
-            "data_parallel_size (world_size over tensor and pipeline parallel size)"
-        }
-        Family::NormGlobal => "world_size",
+        Family::DpGradients | Family::LossMean | Family::NormGlobal => "world_size",
         Family::WgradSplitK => "determinism.wgrad_splits",
-        Family::MicrobatchAccumulation => "microbatches (global_batch_size)",
+        Family::MicrobatchAccumulation => "global_batch_size",
         Family::EmbeddingGrad
         | Family::NormWeightGrad
         | Family::LossLocal

@@ -25,6 +25,7 @@ pub use limits::*;
 pub use read::is_recipe;
 pub use reshard::{ReshardLayout, ReshardLayoutError};
 pub use scale::{Change, GrowError, ScaleOptions, Scaled, scaled};
+pub use shape::default_ddp_bucket_size;
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,14 @@
 
 use super::{Normalization, PositionEmbedding, Recipe};
 
+/// Parameters after which Megatron-LM closes a gradient bucket where none is given and reductions
+/// overlap: 40 million, or one million a data-parallel rank (`DistributedDataParallel.__init__`).
+pub fn default_ddp_bucket_size(data_parallel_size: u32) -> u64 {
+    u64::from(data_parallel_size)
+        .saturating_mul(1_000_000)
+        .max(40_000_000)
+}
+
 impl Recipe {
     /// Ranks that hold the same parameters.
     pub fn data_parallel_size(&self) -> u32 {

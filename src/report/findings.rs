@@ -9,8 +9,8 @@ use crate::prove::outcome::{
     FirstDivergence, Hazard, OracleResult, OracleVerdict, Outcome, VacuityFinding, VacuityReason,
 };
 use crate::prove::switch::switch_of;
+use crate::prove::vacuity::size_key;
 use crate::scenario::Grade;
-use crate::world::Family;
 
 /// Findings of a kind that are told one by one; the rest are counted.
 const TOLD_MAX: usize = 20;
@@ -268,27 +268,6 @@ impl At<'_> {
             finding = finding.with_help("--require bounded lets samples pass");
         }
         Some(self.keys(finding, &["accept"], ""))
-    }
-}
-
-/// The recipe key that decides most directly how many addends a family has.
-fn size_key(family: Family) -> &'static str {
-    match family {
-        Family::TensorParallel | Family::VocabCrossEntropy | Family::NormWeightTp => {
-            "tensor_model_parallel_size"
-        }
-        Family::DpGradients | Family::LossMean | Family::NormGlobal => "world_size",
-        Family::WgradSplitK => "determinism.wgrad_splits",
-        Family::MicrobatchAccumulation => "global_batch_size",
-        Family::PositionGrad => "micro_batch_size",
-        Family::SharedEmbedding => "pipeline_model_parallel_size",
-        Family::OptimizerInstances => "num_distributed_optimizer_instances",
-        Family::NormLocal => "hidden_size",
-        Family::EmbeddingGrad
-        | Family::NormWeightGrad
-        | Family::LossLocal
-        | Family::AttentionGrad
-        | Family::BiasGrad => "seq_length",
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::job::{BucketOptions, Buffer, DataParallelSizes, Param, Storage, buffers};
+use crate::job::{BucketError, BucketOptions, Buffer, DataParallelSizes, Param, Storage, buffers};
 use crate::model::{Parameter, stage_parameters};
 use crate::numerics::Dtype;
 use crate::train::options::TrainOptions;
@@ -131,15 +131,35 @@ impl FlatLayout {
 
 /// Megatron's buffer of one chunk.
 fn buffer(parameters: &[Parameter], options: &TrainOptions, stage: u32, chunk: u32) -> Buffer {
-    let storage = match options.model.params_dtype {
-        Dtype::Bf16 => Storage::Bf16,
-        _ => Storage::Fp32,
-    };
     let elements = |parameter: &Parameter| {
         u64::from(match options.use_distributed_optimizer {
             true => parameter.len(),
             false => parameter.len().next_multiple_of(VECTOR),
         })
+    };
+    let buffers = chunk_buffers(parameters, options, stage, chunk, elements);
+    let mut buffers = buffers.expect("the options were checked").into_iter();
+    match (buffers.next(), buffers.next()) {
+        (Some(buffer), None) => buffer,
+        _ => unreachable!("all parameters of a chunk have one type"),
+    }
+}
+
+/// The buffers of model chunk `chunk` of pipeline stage `stage`, by Megatron's rules; `elements` of
+/// each parameter.
+///
+/// # Errors
+/// Options that Megatron would not lay out.
+pub fn chunk_buffers(
+    parameters: &[Parameter],
+    options: &TrainOptions,
+    stage: u32,
+    chunk: u32,
+    elements: impl Fn(&Parameter) -> u64,
+) -> Result<Vec<Buffer>, BucketError> {
+    let storage = match options.model.params_dtype {
+        Dtype::Bf16 => Storage::Bf16,
+        _ => Storage::Fp32,
     };
     let params: Vec<Param> = parameters
         .iter()
@@ -164,12 +184,7 @@ fn buffer(parameters: &[Parameter], options: &TrainOptions, stage: u32, chunk: u
         reduce_scatter_with_fp32_accumulation: options.ddp_reduce_scatter_with_fp32_accumulation,
         pipeline_rank: stage,
     };
-    let buffers = buffers(&params, &sizes, &bucket_options);
-    let mut buffers = buffers.expect("the options were checked").into_iter();
-    match (buffers.next(), buffers.next()) {
-        (Some(buffer), None) => buffer,
-        _ => unreachable!("all parameters of a chunk have one type"),
-    }
+    buffers(&params, &sizes, &bucket_options)
 }
 
 #[cfg(test)]

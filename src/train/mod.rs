@@ -20,7 +20,7 @@ mod tensor_file;
 mod trainer;
 
 pub use batch::{Batch, vocabulary_segments};
-pub use bucket::{Bucket, ChunkRange, FlatLayout};
+pub use bucket::{Bucket, ChunkRange, FlatLayout, chunk_buffers};
 pub use canonical::{CanonicalError, CanonicalState, StateDifference};
 pub use checkpoint::{Checkpoint, RankState};
 pub use corpus::{BUILT_IN_TEXT, Corpus, CorpusError};

@@ -100,6 +100,21 @@ pub fn small_options() -> TrainOptions {
     }
 }
 
+/// Four layers, so that two stages can have two chunks each.
+pub fn deep_options() -> TrainOptions {
+    let mut options = small_options();
+    options.model.num_layers = 4;
+    options
+}
+
+/// The interleaved schedule with `chunks` model chunks a stage and groups of `group` microbatches.
+pub fn interleaved(mut options: TrainOptions, chunks: u32, group: u32) -> TrainOptions {
+    options.layout.num_virtual_stages_per_pipeline_rank = chunks;
+    options.model.pipeline_model_parallel_size *= chunks;
+    options.microbatch_group_size_per_virtual_pipeline_stage = group;
+    options
+}
+
 /// GPT-3's model instead of Llama's: every option that Megatron-LM defaults to.
 pub fn as_gpt3(options: &mut TrainOptions) {
     let model = &mut options.model;

@@ -44,16 +44,10 @@ impl Rule {
 }
 
 impl Job<'_> {
-    /// The value of a variable that is set, the phase's own before the file's.
+    /// The value of a variable that is set.
     pub fn variable(&self, name: &str) -> Option<&GivenVariable> {
-        let phase = &self.given.phases[self.understood.phase];
-        let named = |variables: &'_ [GivenVariable]| {
-            variables.iter().rposition(|variable| variable.name == name)
-        };
-        match named(&phase.variables) {
-            Some(at) => Some(&phase.variables[at]),
-            None => named(&self.given.env).map(|at| &self.given.env[at]),
-        }
+        let mut variables = self.given.variables(self.understood.phase);
+        variables.rfind(|variable| variable.name == name)
     }
 
     pub fn text(&self, name: &str) -> Option<&str> {

@@ -73,8 +73,12 @@ pub struct GivenJob {
 
 impl GivenJob {
     /// The variables of one phase: the file's, then its own. The last of a name counts.
+    pub fn variables(&self, phase: usize) -> impl DoubleEndedIterator<Item = &GivenVariable> {
+        self.env.iter().chain(&self.phases[phase].variables)
+    }
+
+    /// [`GivenJob::variables`] in a list of its own.
     pub fn environment(&self, phase: usize) -> Vec<GivenVariable> {
-        let own = &self.phases[phase].variables;
-        self.env.iter().chain(own).cloned().collect()
+        self.variables(phase).cloned().collect()
     }
 }

@@ -13,7 +13,7 @@ pub use data_parallel::GrowError;
 
 use serde::Serialize;
 
-use super::{LocalOrder, Recipe};
+use super::{LocalOrder, Recipe, default_ddp_bucket_size};
 use sizes::Sizes;
 
 /// What the caller knows beyond the recipe.
@@ -52,11 +52,6 @@ pub struct Scaled {
 const STEPS: u32 = 4;
 /// Microbatches of a rank in a step, at most, where the pipeline needs no more.
 const MICROBATCHES: u32 = 8;
-/// Megatron's bucket size where gradients are reduced while backward runs: parameters, and
-/// parameters for each data-parallel rank (`DistributedDataParallel.__init__`).
-const BUCKET_SIZE: u64 = 40_000_000;
-const BUCKET_SIZE_OF_RANK: u64 = 1_000_000;
-
 /// Parts of a weight gradient whose order is free, at least.
 const FREE_SPLITS: u32 = 4;
 
@@ -167,8 +162,7 @@ fn bucket_size(full: &Recipe, here: &Recipe) -> Option<u32> {
     if !full.overlap_grad_reduce {
         return None;
     }
-    let ranks = u64::from(full.data_parallel_size());
-    let default = BUCKET_SIZE.max(BUCKET_SIZE_OF_RANK * ranks);
+    let default = default_ddp_bucket_size(full.data_parallel_size());
     let size = full.ddp_bucket_size.map_or(default, u64::from);
     let largest = |recipe: &Recipe| {
         let stages = 0..recipe.pipeline_model_parallel_size;

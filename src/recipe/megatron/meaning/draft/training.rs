@@ -2,6 +2,7 @@
 
 use super::super::schedule::Schedule;
 use super::{Draft, global_batch};
+use crate::recipe::default_ddp_bucket_size;
 
 impl Draft<'_, '_> {
     pub(super) fn batch(&mut self) -> u64 {
@@ -100,7 +101,7 @@ impl Draft<'_, '_> {
         }
         let fields = self.inputs.fields;
         let replicas = self.inputs.world.size / fields.tp.saturating_mul(fields.pp).max(1);
-        let size = 40_000_000u64.max(1_000_000 * u64::from(replicas));
+        let size = default_ddp_bucket_size(replicas);
         self.whole("ddp_bucket_size", size, "overlap_grad_reduce");
         self.derive(
             "ddp_bucket_size",
