@@ -485,7 +485,7 @@ fn both_engines_report_the_same_index_out_of_extent() {
         given: None,
     };
     let of = |error: EngineError| match error {
-        EngineError::OutOfExtent { kernel, launch, .. } => (kernel, launch),
+        EngineError::OutOfExtent { kernel, at, .. } => (kernel, at.launch),
         other => panic!("{other}"),
     };
     let want = of(run(&mut cpu, &case).expect_err("caught"));

@@ -23,7 +23,7 @@ mod tests;
 
 pub use error::{KernelError, Location};
 #[cfg(feature = "wgpu")]
-pub use lower::{HEADER_WORDS, Lowered, lower};
+pub use lower::{HEADER_WORDS, IMMEDIATE_WORDS, Lowered, lower};
 pub use registry::Registry;
 
 /// A linked, validated kernel, ready for an engine.

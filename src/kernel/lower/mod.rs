@@ -8,9 +8,10 @@
 //! row     [grid x, y, z] [offset, extent of each operand, in elements] [words of params]
 //! ```
 //!
-//! A flag follows the table. Every access to an operand becomes a call of a small function that
-//! compares the index with the extent; outside, it notes instance x 16 + operand in the flag (the
-//! least one stays) and the access yields 0 or stores nothing. Operand k stays binding k of its
+//! Many dispatches share one table: an immediate says where the header stands in it, and another
+//! is the dispatch's code. A flag follows the table. Every access to an operand becomes a call of a
+//! small function that compares the index with the extent; outside, it notes code + instance x 16
+//! + operand in the flag (the least one stays) and the access yields 0 or stores nothing. Operand k stays binding k of its
 //! own type, whatever arena is bound there, always read_write.
 
 mod access;
@@ -28,6 +29,9 @@ use text::text_with_helpers;
 
 /// Words before the first row of a table.
 pub const HEADER_WORDS: u32 = 4;
+
+/// Words of the immediates: where the header stands in the table, and the dispatch's code.
+pub const IMMEDIATE_WORDS: u32 = 2;
 
 /// A kernel with the ABI above; its entry point is `bp_entry`.
 pub struct Lowered {
@@ -97,7 +101,7 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
 }
 
 fn validate(module: &Module) -> Result<ModuleInfo, String> {
-    Validator::new(ValidationFlags::all(), Capabilities::empty())
+    Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES)
         .validate(module)
         .map_err(|error| error.emit_to_string("(lowered kernel)"))
 }

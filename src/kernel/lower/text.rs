@@ -12,13 +12,15 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
     let table = kernel.operands.len();
     let flag = table + 1;
     let mut text = format!(
-        "@group(0) @binding({table}) var<storage, read_write> bp_table: array<u32>;\n\
+        "struct BpBatch {{ table: u32, code: u32 }}\n\
+         var<immediate> bp_batch: BpBatch;\n\
+         @group(0) @binding({table}) var<storage, read_write> bp_table: array<u32>;\n\
          @group(0) @binding({flag}) var<storage, read_write> bp_flag: atomic<u32>;\n\
          var<private> bp_row: u32;\n\
          var<private> bp_instance: u32;\n\
          fn bp_inside(index: u32, operand: u32) -> bool {{\n\
              if index < bp_table[bp_row + 4u + 2u * operand] {{ return true; }}\n\
-             atomicMin(&bp_flag, bp_instance * 16u + operand);\n\
+             atomicMin(&bp_flag, bp_batch.code + bp_instance * 16u + operand);\n\
              return false;\n\
          }}\n"
     );
@@ -44,9 +46,10 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
          fn bp_entry(@builtin(workgroup_id) place: vec3<u32>,\n\
                      @builtin(local_invocation_id) local: vec3<u32>,\n\
                      @builtin(local_invocation_index) index: u32) {{\n\
-             bp_instance = place.z / bp_table[0];\n\
-             bp_row = {HEADER_WORDS}u + bp_instance * {row_words}u;\n\
-             let group = vec3<u32>(place.xy, place.z % bp_table[0]);\n\
+             let depth = bp_table[bp_batch.table];\n\
+             bp_instance = place.z / depth;\n\
+             bp_row = bp_batch.table + {HEADER_WORDS}u + bp_instance * {row_words}u;\n\
+             let group = vec3<u32>(place.xy, place.z % depth);\n\
              let groups =\n\
                  vec3<u32>(bp_table[bp_row], bp_table[bp_row + 1u], bp_table[bp_row + 2u]);\n\
              bp_body(group * vec3<u32>({x}u, {y}u, {z}u) + local, group, local, index, groups);\n\

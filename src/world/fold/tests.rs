@@ -106,15 +106,8 @@ fn left_fold(n: u32) -> Arc<[Op]> {
 
 fn programs(engine: &mut CpuEngine) -> FoldPrograms {
     let registry = Registry::new().unwrap();
-    let fold = engine.load(registry.get("fold").unwrap()).unwrap();
-    let segments = engine.load(registry.get("fold_segments").unwrap()).unwrap();
-    FoldPrograms {
-        fold,
-        segments,
-        scratch: engine.alloc(64, 0).unwrap(),
-        tables: engine.alloc(64, 0).unwrap(),
-        results: engine.alloc(64, 0).unwrap(),
-    }
+    let kernel = |name: &str| registry.get(name).unwrap();
+    FoldPrograms::new(engine, kernel("fold"), kernel("fold_segments")).unwrap()
 }
 
 fn node(job: SlotsJob) -> FoldNode {
