@@ -49,7 +49,7 @@ pub(super) fn arena_words_max(device: &Device) -> u32 {
     let bound = device.limits.max_storage_buffer_binding_size;
     let words = bound.min(device.limits.max_buffer_size) / WORD;
     let words = u32::try_from(words).unwrap_or(u32::MAX).min(HEAP_WORDS_MAX);
-    words / ALIGN_WORDS * ALIGN_WORDS
+    words / ALIGN_WORDS * ALIGN_WORDS - ALIGN_WORDS
 }
 
 impl Heaps {
@@ -74,7 +74,8 @@ impl Heaps {
             .checked_shl(self.heaps.len() as u32)
             .unwrap_or(most)
             .clamp(words, most.max(words));
-        let buffer = buffer(device, u64::from(size), device.mappable)?;
+        // A load outside an operand of no elements at the very end still meets the buffer.
+        let buffer = buffer(device, u64::from(size + ALIGN_WORDS), device.mappable)?;
         let (access, mut gaps) = (Access::Device, Gaps::whole(size));
         let start = gaps.take(words);
         let start = start.expect("a new heap is at least as large");

@@ -114,7 +114,8 @@ fn shader(device: &Device, lowered: Lowered) -> Result<wgpu::ShaderModule, Strin
     };
     // SAFETY: naga wrote these words from a module that its validator accepted; what
     // `spirv::strict` adds are decorations and execution modes, which a test checks for their
-    // place. Every access to a buffer is inside the extent that `launch::check` has shown to
-    // lie in the arena, by the calls that `kernel::lower` put before it.
+    // place. `kernel::lower` has put a comparison before every access to a buffer: a store is
+    // inside the extent that `launch::check` has shown to lie in the arena, and a load there or at
+    // the operand's first element, which a heap has room for behind its last arena.
     Ok(unsafe { device.device.create_shader_module_passthrough(description) })
 }

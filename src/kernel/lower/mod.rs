@@ -10,8 +10,10 @@
 //!
 //! Many dispatches share one table: an immediate says where the header stands in it, and another
 //! is the dispatch's code. A flag follows the table. Every access to an operand becomes a call of a
-//! small function that compares the index with the extent; outside, it notes code + instance x 16
-//! + operand in the flag (the least one stays) and the access yields 0 or stores nothing. Operand k stays binding k of its
+//! small function that compares the index with the extent; outside, a load yields element 0 of the
+//! operand's place (the buffer must go on for one element behind its last arena) and a store does
+//! nothing, and in the end the invocation notes code + instance x 16 + operand in the flag, where
+//! the least one stays. Operand k stays binding k of its
 //! own type, whatever arena is bound there, always read_write.
 
 mod access;
@@ -112,7 +114,6 @@ fn is_helper(name: &str) -> bool {
         "bp_store_",
         "bp_lane_",
         "bp_param_",
-        "bp_inside",
     ]
     .iter()
     .any(|start| name.starts_with(start))
