@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bitproof::engine::cpu::CpuEngine;
+#[cfg(feature = "wgpu")]
+use bitproof::engine::wgpu::{Devices, WgpuOptions};
 use bitproof::engine::{Engine, Launch, Span};
 use bitproof::kernel::Registry;
 use bitproof::numerics::Dtype;
@@ -23,6 +25,20 @@ use criterion::{
 
 const SIZE: u32 = 64;
 const RANKS: u32 = 512;
+
+/// Grid and params of one product.
+fn product(kernel: &str) -> ([u32; 3], Vec<u32>) {
+    let blocks = SIZE / 4;
+    match kernel {
+        "matmul_nn" => ([blocks.div_ceil(64), blocks, 1], vec![SIZE, SIZE, SIZE, 0]),
+        "matmul_nt" => ([SIZE.div_ceil(64), blocks, 1], vec![SIZE, SIZE, SIZE, 0]),
+        "matmul_wgrad" => (
+            [(blocks * blocks).div_ceil(64), 1, 1],
+            vec![SIZE, SIZE, SIZE, 1],
+        ),
+        other => unreachable!("{other} is no matrix product"),
+    }
+}
 
 /// One 64 x 64 x 64 product for each rank.
 fn products(engine: &mut dyn Engine, kernel: &str) -> Vec<Launch> {
@@ -39,19 +55,11 @@ fn products(engine: &mut dyn Engine, kernel: &str) -> Vec<Launch> {
         offset_words: place * words,
         words,
     };
-    let columns = if kernel == "matmul_nt" {
-        SIZE
-    } else {
-        SIZE / 4
-    };
-    let mut params = vec![SIZE, SIZE, SIZE, 0];
-    if kernel == "matmul_tn" {
-        params = vec![SIZE, SIZE, 0, SIZE, 0];
-    }
+    let (grid, params) = product(kernel);
     (0..RANKS)
         .map(|rank| Launch {
             program,
-            grid: [columns.div_ceil(64), SIZE / 4, 1],
+            grid,
             operands: (0..3).map(|operand| part(rank * 3 + operand)).collect(),
             params: params.clone(),
         })
@@ -61,7 +69,11 @@ fn products(engine: &mut dyn Engine, kernel: &str) -> Vec<Launch> {
 /// The adapter, or nothing, with the reason on standard error.
 #[cfg(feature = "wgpu")]
 fn adapter(workers: usize) -> Option<bitproof::engine::wgpu::WgpuEngine> {
-    match bitproof::engine::wgpu::WgpuEngine::open(None, workers) {
+    let options = WgpuOptions {
+        devices: Devices::Workers(workers),
+        ..WgpuOptions::default()
+    };
+    match bitproof::engine::wgpu::WgpuEngine::open(&options) {
         Ok(engine) => Some(engine),
         Err(reason) => {
             eprintln!("the wgpu engine is not measured: {reason}");
@@ -83,7 +95,7 @@ fn matmul_on_adapter(group: &mut BenchmarkGroup<'_, WallTime>, kernel: &str) {
             engine.settle().expect("runs");
         });
     });
-    let bare = bare::Products::new(kernel, SIZE, RANKS);
+    let bare = bare::Products::new(kernel, product(kernel), SIZE, RANKS);
     group.bench_function(format!("{kernel}, bare dispatches, {about}"), |bencher| {
         bencher.iter(|| bare.run());
     });
@@ -101,7 +113,7 @@ fn matmul(criterion: &mut Criterion) {
         2 * u64::from(SIZE).pow(3) * u64::from(RANKS),
     ));
     short(&mut group);
-    for kernel in ["matmul_nn", "matmul_nt", "matmul_tn"] {
+    for kernel in ["matmul_nn", "matmul_nt", "matmul_wgrad"] {
         for workers in [1, 2] {
             let mut engine = CpuEngine::new(workers).expect("an engine");
             let launches = products(&mut engine, kernel);

@@ -70,7 +70,8 @@ struct Straight {
 
 impl Straight {
     fn new(scenario: Scenario) -> Straight {
-        let mut session = Session::new(scenario, 1).expect("the scenario can be run");
+        let mut session =
+            Session::new(scenario, &CheckOptions::default()).expect("the scenario can be run");
         let mut sweep = Sweep::new(session.sweep_options());
         let reference = reference_run(&mut session, &mut sweep).expect("the run ends");
         Straight {
@@ -325,7 +326,15 @@ fn misplaced_state_is_caught_in_memory() {
 }
 
 fn outcome(scenario: Scenario) -> Outcome {
-    check(scenario, CheckOptions { workers: 1 }, &Silent).expect("the check ends")
+    check(
+        scenario,
+        CheckOptions {
+            workers: 1,
+            ..CheckOptions::default()
+        },
+        &Silent,
+    )
+    .expect("the check ends")
 }
 
 #[test]

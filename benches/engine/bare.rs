@@ -13,7 +13,12 @@ pub struct Products {
 }
 
 impl Products {
-    pub fn new(kernel: &str, size: u32, ranks: u32) -> Products {
+    pub fn new(
+        kernel: &str,
+        (grid, params): ([u32; 3], Vec<u32>),
+        size: u32,
+        ranks: u32,
+    ) -> Products {
         let (device, queue) = device();
         let registry = Registry::new().expect("shaders link");
         let kernel = registry.get(kernel).expect("valid");
@@ -35,21 +40,13 @@ impl Products {
             compilation_options: wgpu::PipelineCompilationOptions::default(),
             cache: None,
         });
-        let columns = match kernel.name.as_str() {
-            "matmul_nt" => size,
-            _ => size / 4,
-        };
-        let params = match kernel.name.as_str() {
-            "matmul_tn" => vec![size, size, 0, size, 0],
-            _ => vec![size, size, size, 0],
-        };
         let groups = (0..ranks).map(|_| groups(&device, &queue, &pipeline, size, &params));
         Products {
             groups: groups.collect(),
             device,
             queue,
             pipeline,
-            grid: [columns.div_ceil(64), size / 4, 1],
+            grid,
         }
     }
 

@@ -31,8 +31,12 @@ impl EngineChoice {
 
 #[cfg(feature = "wgpu")]
 fn open_wgpu(adapter: Option<&str>, workers: usize) -> Result<Box<dyn Engine>, EngineError> {
-    let engine = super::wgpu::WgpuEngine::open(adapter, workers)?;
-    Ok(Box::new(engine))
+    let options = super::wgpu::WgpuOptions {
+        adapter: adapter.map(str::to_owned),
+        devices: super::wgpu::Devices::Workers(workers),
+        ..super::wgpu::WgpuOptions::default()
+    };
+    Ok(Box::new(super::wgpu::WgpuEngine::open(&options)?))
 }
 
 #[cfg(feature = "wgpu")]

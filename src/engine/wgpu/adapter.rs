@@ -1,6 +1,7 @@
 //! Adapters: which there are, which is taken, and opening devices on it.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::engine::{EngineError, EngineIdentity};
 
@@ -162,6 +163,7 @@ pub(super) struct Device {
     pub passthrough: bool,
     /// Arenas are mapped by the host instead of copied.
     pub mappable: bool,
+    pub patience: Duration,
     /// What the driver complained of outside any error scope, and whether it was lost.
     complaint: Arc<Mutex<Option<String>>>,
 }
@@ -174,24 +176,59 @@ impl Device {
     }
 }
 
-/// Devices on one adapter: one, or one a worker where the driver has no threads of its own.
-pub(super) fn open(
-    wanted: Option<&str>,
-    workers: usize,
-) -> Result<(Vec<Device>, EngineIdentity), EngineError> {
-    let (info, adapter) = choose(wanted)?;
+/// How an adapter is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WgpuOptions {
+    /// The first adapter whose name, backend or driver contains this, in any case; else the best.
+    pub adapter: Option<String>,
+    /// Devices that the arenas are spread over.
+    pub devices: Devices,
+    /// Arenas are mapped by the host, where the adapter is a processor and its driver can: else
+    /// they are copied as with a graphics card.
+    pub mapped: bool,
+    /// A wait for the device that is longer than this is a fault.
+    pub patience: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Devices {
+    /// One; but this many where the adapter is a processor and its driver was told to start no
+    /// threads of its own (`LP_NUM_THREADS=0`).
+    Workers(usize),
+    /// This many, at least one.
+    Fixed(usize),
+}
+
+impl Default for WgpuOptions {
+    fn default() -> Self {
+        WgpuOptions {
+            adapter: None,
+            devices: Devices::Workers(1),
+            mapped: true,
+            patience: Duration::from_secs(300),
+        }
+    }
+}
+
+pub(super) fn open(options: &WgpuOptions) -> Result<(Vec<Device>, EngineIdentity), EngineError> {
+    let (mut info, adapter) = choose(options.adapter.as_deref())?;
+    info.mappable &= options.mapped;
     let threadless = std::env::var(POOL_VARIABLE).is_ok_and(|count| count == "0");
-    let count = if info.is_software() && threadless {
-        workers.max(1)
-    } else {
-        1
+    let count = match options.devices {
+        Devices::Fixed(count) => count.max(1),
+        Devices::Workers(count) if info.is_software() && threadless => count.max(1),
+        Devices::Workers(_) => 1,
     };
-    let devices = (0..count).map(|_| device(&info, &adapter));
+    let devices = (0..count).map(|_| device(&info, &adapter, options.patience));
     let devices = devices.collect::<Result<Vec<_>, EngineError>>()?;
     Ok((devices, identity(info)))
 }
 
-fn device(info: &AdapterInfo, adapter: &wgpu::Adapter) -> Result<Device, EngineError> {
+fn device(
+    info: &AdapterInfo,
+    adapter: &wgpu::Adapter,
+    patience: Duration,
+) -> Result<Device, EngineError> {
     let mut features = wgpu::Features::IMMEDIATES;
     features.set(wgpu::Features::PASSTHROUGH_SHADERS, info.passthrough);
     features.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, info.mappable);
@@ -224,6 +261,7 @@ fn device(info: &AdapterInfo, adapter: &wgpu::Adapter) -> Result<Device, EngineE
         limits,
         passthrough: info.passthrough,
         mappable: info.mappable,
+        patience,
         complaint,
     })
 }

@@ -15,8 +15,10 @@ mod program;
 mod shard;
 mod spirv;
 mod stream;
+#[cfg(test)]
+mod tests;
 
-pub use adapter::{AdapterInfo, adapters};
+pub use adapter::{AdapterInfo, Devices, WgpuOptions, adapters};
 
 use std::sync::Arc;
 
@@ -55,17 +57,13 @@ impl WgpuEngine {
     /// # Errors
     /// No adapter, with the reason: the caller shows it and skips, or fails.
     pub fn new() -> Result<WgpuEngine, EngineError> {
-        WgpuEngine::open(None, 1)
+        WgpuEngine::open(&WgpuOptions::default())
     }
 
-    /// The first adapter whose name, backend or driver contains `adapter`, in any case; the best
-    /// one if that is `None`. A software adapter whose driver was told to start no threads
-    /// (`LP_NUM_THREADS=0`) is opened `workers` times.
-    ///
     /// # Errors
     /// No such adapter, or one that the engine cannot use.
-    pub fn open(adapter: Option<&str>, workers: usize) -> Result<WgpuEngine, EngineError> {
-        let (devices, identity) = adapter::open(adapter, workers)?;
+    pub fn open(options: &WgpuOptions) -> Result<WgpuEngine, EngineError> {
+        let (devices, identity) = adapter::open(options)?;
         let shards = devices.into_iter().map(Shard::new);
         Ok(WgpuEngine {
             identity,

@@ -2,7 +2,6 @@
 //! that they all share is read when the host has to wait anyway.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::adapter::Device;
 use super::heap::{self, WORD};
@@ -17,8 +16,6 @@ const NO_FAULT: u32 = u32::MAX;
 /// 65,535 places at most.
 const DISPATCH_SHIFT: u32 = 20;
 const DISPATCHES_MAX: usize = (u32::MAX >> DISPATCH_SHIFT) as usize;
-/// A wait for the device that is longer than this is a fault.
-const WAIT: Duration = Duration::from_secs(300);
 
 /// A dispatch ready to be encoded.
 pub(super) struct Dispatch {
@@ -224,12 +221,12 @@ pub(super) fn read_back(
 fn wait(device: &Device) -> Result<(), EngineError> {
     let poll = wgpu::PollType::Wait {
         submission_index: None,
-        timeout: Some(WAIT),
+        timeout: Some(device.patience),
     };
     match device.device.poll(poll) {
         Ok(_) => Ok(()),
         Err(wgpu::PollError::Timeout) => Err(EngineError::Timeout {
-            seconds: WAIT.as_secs(),
+            seconds: device.patience.as_secs(),
         }),
         Err(error) => Err(failed(device, error.to_string())),
     }
