@@ -50,11 +50,20 @@ pub struct Tested {
 /// The first input with other bits than expected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
+    #[serde(serialize_with = "hexadecimal")]
     pub x: u32,
+    #[serde(serialize_with = "hexadecimal")]
     pub y: u32,
+    #[serde(serialize_with = "hexadecimal")]
     pub z: u32,
+    #[serde(serialize_with = "hexadecimal")]
     pub expected: u32,
+    #[serde(serialize_with = "hexadecimal")]
     pub got: u32,
+}
+
+fn hexadecimal<S: serde::Serializer>(bits: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{bits:#010x}"))
 }
 
 impl Tested {

@@ -29,8 +29,11 @@ impl Engine for Tampered {
         self.engine
             .load(other.unwrap_or_else(|error| panic!("{error}")))
     }
-    fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
-        self.engine.alloc(words, poison)
+    fn alloc_on(&mut self, shard: u32, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
+        self.engine.alloc_on(shard, words, poison)
+    }
+    fn runs(&self) -> u64 {
+        self.engine.runs()
     }
     fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError> {
         self.engine.grow(arena, words, poison)
@@ -44,7 +47,7 @@ impl Engine for Tampered {
     fn copy(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
         self.engine.copy(copies)
     }
-    fn read(&self, span: Span) -> Result<Vec<u32>, EngineError> {
+    fn read(&mut self, span: Span) -> Result<Vec<u32>, EngineError> {
         let words = self.engine.read(span)?;
         Ok(words.into_iter().map(self.spoil).collect())
     }
@@ -177,6 +180,17 @@ const TAMPERINGS: &[Tampering] = &[
         &["square root", "roots of edges", "roots of subnormals"],
     ),
     ("return -x;", "return 0.0 - x;", &["negation"]),
+    (
+        "return x * y;",
+        "return x / (1.0 / y);",
+        &[
+            "product",
+            "products of edges",
+            "overflow of a product",
+            "subnormal products",
+            "subnormal factors",
+        ],
+    ),
     // Contraction.
     (
         "return x * y + z;",
