@@ -138,3 +138,30 @@ fn unknown_options_are_usage() {
     assert_eq!(code(&doctor(&["--adapters"], &[])), 2);
     assert_eq!(code(&doctor(&["--format", "junit"], &[])), 2);
 }
+
+fn collect(value: &serde_json::Value, keys: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(object) => object.iter().for_each(|(key, value)| {
+            keys.push(key.clone());
+            collect(value, keys);
+        }),
+        serde_json::Value::Array(items) => items.iter().for_each(|item| collect(item, keys)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_of_the_object_is_documented() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/engines.md");
+    let text = std::fs::read_to_string(path).expect("the reference is part of the tree");
+    let mut keys = Vec::new();
+    collect(&object(doctor(&["--format", "json"], &HIDDEN)), &mut keys);
+    assert!(
+        keys.len() > 50 && keys.contains(&"missing".to_owned()),
+        "{keys:?}"
+    );
+    let is_missing = |key: &&String| !text.contains(&format!("`{key}`"));
+    let missing: Vec<&String> = keys.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(is_missing(&&"unheard_of".to_owned()));
+}

@@ -94,8 +94,9 @@ impl SelfTest {
         let program = engine.load(kernel)?;
         let arena = engine.alloc(cases.len() as u32 * OPERANDS * COUNT, UNWRITTEN)?;
         let results = results(engine, program, arena, &cases);
-        engine.release(arena)?;
+        let released = engine.release(arena);
         let expressions = cases.iter().zip(results?);
+        released?;
         Ok(SelfTest {
             expressions: expressions.map(|(case, got)| case.judge(&got)).collect(),
         })

@@ -79,8 +79,8 @@ fn examined(engine: &Examined) -> String {
     let meaning = match engine.arithmetic {
         Arithmetic::Strict => "strict: a proof here holds for every strict engine, bit for bit",
         Arithmetic::Unguarded => {
-            "not strict: exact here, but nothing keeps the driver from rewriting other expressions; \
-             bits are this adapter's own, and a certificate says so"
+            "not strict: exact here, but nothing keeps the driver from rewriting other \
+             expressions; bits are this adapter's own, and a certificate says so"
         }
         Arithmetic::Differs => "not strict: bits are this adapter's own, and a certificate says so",
         Arithmetic::Unknown => return text,
@@ -89,7 +89,11 @@ fn examined(engine: &Examined) -> String {
 }
 
 fn described(identity: &EngineIdentity) -> String {
-    let versions = identity.versions.iter();
+    // The adapter stands among the versions too, for tokens.
+    let versions = identity
+        .versions
+        .iter()
+        .filter(|(name, _)| name != "adapter");
     let versions = versions.map(|(name, version)| format!("{name} {version}"));
     let versions = versions.collect::<Vec<_>>().join(", ");
     escaped(&format!("{}, {versions}", identity.adapter)).into_owned()
@@ -116,7 +120,7 @@ fn table(test: &SelfTest) -> String {
 
 fn row(tested: &Tested) -> String {
     let mut text = format!(
-        "      {}, {}: other bits for {}; guards against {}\n",
+        "      {}, {}: other bits for {}\n        guards against {}\n",
         tested.name,
         tested.formula,
         counted(u64::from(tested.differing), "input"),
@@ -125,7 +129,7 @@ fn row(tested: &Tested) -> String {
     if let Some(first) = &tested.first {
         let [x, y, z, expected, got] = [first.x, first.y, first.z, first.expected, first.got]
             .map(|bits| format!("{bits:#010x}"));
-        text += &format!("        x {x}, y {y}, z {z}: expected {expected}, got {got}\n");
+        text += &format!("        at x {x}, y {y}, z {z}: expected {expected}, got {got}\n");
     }
     text
 }

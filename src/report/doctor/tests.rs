@@ -107,8 +107,9 @@ fn the_report_shows_what_differs_and_what_it_means() {
     for piece in [
         "all 2 expressions exact, on 256 inputs each",
         "1 of 2 expressions differ, 256 inputs each",
-        "(x + y) - y: other bits for 17 inputs; guards against an optimiser that makes it x",
-        "x 0x3f800000, y 0x80000000, z 0x00000001: expected 0x7fc00000, got 0x00000000",
+        "(x + y) - y: other bits for 17 inputs\n",
+        "guards against an optimiser that makes it x\n",
+        "at x 0x3f800000, y 0x80000000, z 0x00000001: expected 0x7fc00000, got 0x00000000",
         "not strict: bits are this adapter's own",
         "strict: a proof here holds",
         "134,217,728 bytes of a storage binding",

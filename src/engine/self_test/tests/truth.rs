@@ -165,7 +165,7 @@ fn tables_of_functions_are_what_the_cpu_engine_gives() {
             wrong += &format!("\n{}:", case.expression.name);
             for (place, bits) in got[..POINTS].iter().enumerate() {
                 let gap = if place % 8 == 0 { "\n    " } else { " " };
-                wrong += &format!("{gap}0x{:04x}_{:04x},", bits >> 16, bits & 0xffff);
+                wrong += &format!("{gap}{bits:#010x},");
             }
         }
     }
