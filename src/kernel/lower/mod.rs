@@ -128,14 +128,9 @@ fn validate(module: &Module) -> Result<ModuleInfo, String> {
 }
 
 fn is_helper(name: &str) -> bool {
-    [
-        "bp_load_",
-        "bp_store_",
-        "bp_lane_",
-        "bp_param_",
-    ]
-    .iter()
-    .any(|start| name.starts_with(start))
+    ["bp_load_", "bp_store_", "bp_lane_", "bp_param_"]
+        .iter()
+        .any(|start| name.starts_with(start))
 }
 
 /// Puts the code of `main` into `body`, which takes all built-in values.
