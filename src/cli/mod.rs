@@ -1,6 +1,7 @@
 //! The command line: one file a verb. Data goes to standard output, talk to standard error.
 
 mod check;
+mod doctor;
 mod engine;
 mod import;
 mod memory;
@@ -30,7 +31,8 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 proved, or as good as was asked for; 1 divergent, hazard or masked; 2 usage or input;
-3 uncontrolled; 4 vacuous; 5 nothing was checked; 6 below what was required; 70 internal error.";
+3 uncontrolled; 4 vacuous; 5 nothing was checked, or no adapter; 6 below what was required;
+70 internal error.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -40,6 +42,8 @@ enum Verb {
     Replay(replay::ReplayArgs),
     /// Says what is understood of another tool's file, and makes a scenario of it
     Import(import::ImportArgs),
+    /// Shows engines, adapters, and whether their arithmetic is exact
+    Doctor(doctor::DoctorArgs),
 }
 
 /// What every verb that runs something takes.
@@ -114,6 +118,7 @@ pub fn main() -> ExitCode {
             replay::run(args)
         }
         Verb::Import(args) => import::run(args),
+        Verb::Doctor(args) => doctor::run(args),
     });
     let exit = std::panic::catch_unwind(run).unwrap_or_else(|_| {
         output::talk("this is a fault of bitproof, not of your input: please report it");

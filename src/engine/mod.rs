@@ -4,6 +4,7 @@
 mod choice;
 pub mod cpu;
 mod launch;
+pub mod self_test;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 

@@ -66,7 +66,7 @@ impl Kernel {
         let info = validate(&module, linked)?;
         support::check(&module, &info, linked)?;
         let signature = signature::read(&module, &info, linked)?;
-        canonical::canonicalise_nans(&mut module, &info);
+        canonical::canonicalise_nans(&mut module, &info, &std::collections::BTreeSet::new());
         let info = validate(&module, linked)?;
         Ok(Kernel {
             name: name.to_owned(),

@@ -150,6 +150,7 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         include_str!("../../shaders/rope_forward.wgsl"),
     ),
     ("scale", include_str!("../../shaders/scale.wgsl")),
+    ("self_test", include_str!("../../shaders/self_test.wgsl")),
     (
         "swiglu_backward",
         include_str!("../../shaders/swiglu_backward.wgsl"),

@@ -1,5 +1,6 @@
 //! One outcome, written for people, for programs and for test dashboards.
 
+pub mod doctor;
 mod exit;
 mod findings;
 mod json;

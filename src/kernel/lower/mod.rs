@@ -4,7 +4,7 @@
 //! after the operands, holds a row for each instance:
 //!
 //! ```text
-//! header  [grid z, 0, 0, 0]
+//! header  [grid z, 0.0, 0, 0]
 //! row     [grid x, y, z] [offset, extent of each operand, in elements] [words of params]
 //! ```
 //!
@@ -17,16 +17,18 @@
 //! own type, whatever arena is bound there, always read_write.
 
 mod access;
+mod exact;
 mod split;
 mod text;
 
 use std::collections::BTreeMap;
 
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
-use naga::{Binding, BuiltIn, Expression, Function, Handle, Module};
+use naga::{Binding, BuiltIn, Expression, Function, GlobalVariable, Handle, Module};
 
 use super::{Kernel, canonical};
 use access::lower_function;
+use exact::keep_exact;
 use text::text_with_helpers;
 
 /// Words before the first row of a table.
@@ -75,24 +77,34 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
         .collect();
     let body = names["bp_body"];
     become_body(&mut module.functions[body], main)?;
-    let handles: Vec<Handle<Function>> = module.functions.iter().map(|(h, _)| h).collect();
-    for handle in handles {
-        let is_helper = names
-            .iter()
-            .any(|(name, known)| *known == handle && is_helper(name));
-        if !is_helper {
-            let info = if handle == body {
-                &main_info
-            } else {
-                &info[handle]
-            };
-            let mut function = std::mem::take(&mut module.functions[handle]);
-            lower_function(&module, &names, info, &mut function)?;
-            module.functions[handle] = function;
-        }
+    let is_helper = |handle: Handle<Function>| {
+        let mut known = names.iter().filter(|(_, known)| **known == handle);
+        known.any(|(name, _)| is_helper(name))
+    };
+    let handles = module.functions.iter().map(|(handle, _)| handle);
+    let own: Vec<Handle<Function>> = handles.filter(|handle| !is_helper(*handle)).collect();
+    for handle in &own {
+        let info = match *handle == body {
+            true => &main_info,
+            false => &info[*handle],
+        };
+        let mut function = std::mem::take(&mut module.functions[*handle]);
+        lower_function(&module, &names, info, &mut function)?;
+        module.functions[*handle] = function;
     }
     let info = validate(&module)?;
-    canonical::canonicalise_nans(&mut module, &info);
+    let zero = global(&module, "bp_zero");
+    for handle in &own {
+        let mut function = std::mem::take(&mut module.functions[*handle]);
+        keep_exact(&module, zero, &info[*handle], &mut function);
+        module.functions[*handle] = function;
+    }
+    let info = validate(&module)?;
+    let loads = names
+        .iter()
+        .filter(|(name, _)| name.starts_with("bp_load_"));
+    let loads = loads.map(|(_, handle)| *handle).collect();
+    canonical::canonicalise_nans(&mut module, &info, &loads);
     naga::compact::compact(&mut module, naga::compact::KeepUnused::No);
     let info = validate(&module)?;
     Ok(Lowered {
@@ -100,6 +112,13 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
         info,
         row_words,
     })
+}
+
+/// A global of `text`.
+fn global(module: &Module, name: &str) -> Handle<GlobalVariable> {
+    let mut globals = module.global_variables.iter();
+    let found = globals.find(|(_, global)| global.name.as_deref() == Some(name));
+    found.expect("a global of the text around kernels").0
 }
 
 fn validate(module: &Module) -> Result<ModuleInfo, String> {

@@ -16,6 +16,7 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
          var<immediate> bp_batch: BpBatch;\n\
          @group(0) @binding({table}) var<storage, read_write> bp_table: array<u32>;\n\
          @group(0) @binding({flag}) var<storage, read_write> bp_flag: atomic<u32>;\n\
+         var<private> bp_zero: f32;\n\
          var<private> bp_outside: u32;\n"
     );
     for place in 0..kernel.operands.len() {
@@ -42,6 +43,7 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
                      @builtin(local_invocation_id) local: vec3<u32>,\n\
                      @builtin(local_invocation_index) index: u32) {{\n\
              let depth = bp_table[bp_batch.table];\n\
+             bp_zero = bitcast<f32>(bp_table[bp_batch.table + 1u]);\n\
              let instance = place.z / depth;\n\
              let row = bp_batch.table + {HEADER_WORDS}u + instance * {row_words}u;\n\
              {row_text}\n\
