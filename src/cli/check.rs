@@ -40,6 +40,11 @@ pub(super) struct CheckArgs {
     /// repeated; replaces the scenario's `checkpoint.reshard`)
     #[arg(long, value_name = "TPxPPxVPP")]
     reshard: Vec<ReshardLayout>,
+    /// Run each fold in arrival order this often with true atomics on an adapter, too, and say
+    /// whether what they give is among what the model allows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000),
+          conflicts_with = "lint_only")]
+    native_races: Option<u32>,
     /// Write no file under .bitproof/regressions
     #[arg(long)]
     no_save: bool,
@@ -63,10 +68,22 @@ fn passing_grade(text: &str) -> Result<Grade, String> {
     }
 }
 
+impl CheckArgs {
+    /// Readies the process for its engine. Races want the threads that a software driver has.
+    pub fn prepare_process(&self) {
+        if self.native_races.is_none() {
+            self.run.engine.prepare_process();
+        }
+    }
+}
+
 pub(super) fn run(args: &CheckArgs) -> Exit {
     let mut output = Output::new(args.run.format, args.run.detail(), args.paths.len());
     let options = match args.run.options() {
-        Ok(options) => options,
+        Ok(options) => CheckOptions {
+            native_races: args.native_races,
+            ..options
+        },
         Err(finding) => {
             let exit = output.refuse("bitproof".to_owned(), vec![finding], Exit::Usage);
             return exit.max(output.finish());
@@ -191,6 +208,9 @@ fn command(args: &CheckArgs, path: &Path) -> String {
     args.seed
         .iter()
         .for_each(|seed| flag("--seed", seed.to_string()));
+    args.native_races
+        .iter()
+        .for_each(|repeats| flag("--native-races", repeats.to_string()));
     let engine = args.run.engine.words();
     engine
         .into_iter()

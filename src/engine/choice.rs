@@ -1,6 +1,6 @@
 //! Which engine runs a check, chosen by its user.
 
-use super::{Engine, EngineError, cpu};
+use super::{Engine, EngineError, NativeAtomics, cpu};
 
 /// An engine that is to be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,28 @@ impl EngineChoice {
             EngineChoice::Wgpu { adapter } => open_wgpu(adapter.as_deref(), workers),
         }
     }
+}
+
+impl EngineChoice {
+    /// The adapter that atomics race on: the engine's own, or the best where it has none.
+    ///
+    /// # Errors
+    /// No such adapter, or one that cannot run them.
+    pub fn open_native(&self) -> Result<Box<dyn NativeAtomics>, EngineError> {
+        match self {
+            EngineChoice::Cpu => open_native(None),
+            EngineChoice::Wgpu { adapter } => open_native(adapter.as_deref()),
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+fn open_native(adapter: Option<&str>) -> Result<Box<dyn NativeAtomics>, EngineError> {
+    let options = super::wgpu::WgpuOptions {
+        adapter: adapter.map(str::to_owned),
+        ..super::wgpu::WgpuOptions::default()
+    };
+    Ok(Box::new(super::wgpu::NativeAdapter::open(&options)?))
 }
 
 #[cfg(feature = "wgpu")]
@@ -67,6 +89,12 @@ const LEFT_OUT: &str = "this bitproof was built without its feature `wgpu`";
 
 #[cfg(not(feature = "wgpu"))]
 fn open_wgpu(_: Option<&str>, _: usize) -> Result<Box<dyn Engine>, EngineError> {
+    let reason = LEFT_OUT.to_owned();
+    Err(EngineError::NoAdapter { reason })
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn open_native(_: Option<&str>) -> Result<Box<dyn NativeAtomics>, EngineError> {
     let reason = LEFT_OUT.to_owned();
     Err(EngineError::NoAdapter { reason })
 }

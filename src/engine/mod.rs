@@ -4,11 +4,13 @@
 mod choice;
 pub mod cpu;
 mod launch;
+mod native;
 pub mod self_test;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 
 pub use choice::EngineChoice;
+pub use native::{NativeAtomics, Race};
 
 use crate::kernel::Kernel;
 use crate::numerics::Digest;

@@ -82,6 +82,7 @@ pub(super) fn outcome(
         first_divergence: first_divergence(session, &findings),
         replay: replay_token(session, &findings, grade),
         mutants: findings.mutants,
+        native_races: findings.native_races,
         witness,
         visible_effect,
         remedies,

@@ -53,7 +53,8 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
         grade = grade.max(Grade::Vacuous);
     }
-    if matches!(findings.second, Some(Some(_))) {
+    let races = findings.native_races.as_ref();
+    if matches!(findings.second, Some(Some(_))) || races.is_some_and(|races| !races.is_inside()) {
         grade = grade.max(Grade::Uncontrolled);
     }
     grade

@@ -68,6 +68,7 @@ fn replay_fold(
         reshardings: Vec::new(),
         mutants: MutantScore::default(),
         effect,
+        native_races: None,
     };
     Ok(certificate::outcome(
         session,
@@ -137,6 +138,7 @@ fn replay_restart(
         reshardings: Vec::new(),
         mutants: MutantScore::default(),
         effect: None,
+        native_races: None,
     };
     let verdicts = grade::of_replayed_restart();
     Ok(certificate::outcome(

@@ -11,6 +11,7 @@
 mod adapter;
 mod batch;
 mod heap;
+mod native;
 mod program;
 mod shard;
 mod spirv;
@@ -19,6 +20,7 @@ mod stream;
 mod tests;
 
 pub use adapter::{AdapterInfo, Devices, WgpuOptions, adapters};
+pub use native::NativeAdapter;
 
 use std::sync::Arc;
 

@@ -32,7 +32,10 @@ const HEADER_WORDS: usize = 5;
 /// What naga cannot write.
 pub(super) fn write(kernel: &Lowered, float_controls: bool) -> Result<Vec<u32>, String> {
     use naga::back::spv;
-    let policy = naga::proc::BoundsCheckPolicy::Unchecked;
+    let policy = match kernel.bounded {
+        true => naga::proc::BoundsCheckPolicy::Unchecked,
+        false => naga::proc::BoundsCheckPolicy::Restrict,
+    };
     let options = spv::Options {
         lang_version: (1, 3),
         bounds_check_policies: naga::proc::BoundsCheckPolicies {

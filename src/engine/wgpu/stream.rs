@@ -238,7 +238,7 @@ pub(super) fn failed(device: &Device, reason: String) -> EngineError {
     EngineError::Device { reason }
 }
 
-fn complaints(device: &Device) -> Result<(), EngineError> {
+pub(super) fn complaints(device: &Device) -> Result<(), EngineError> {
     match device.complaint() {
         Some(reason) => Err(EngineError::Device { reason }),
         None => Ok(()),

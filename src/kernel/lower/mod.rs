@@ -43,6 +43,9 @@ pub struct Lowered {
     pub info: ModuleInfo,
     /// Words of one row of the table.
     pub row_words: u32,
+    /// Every access to a buffer is compared with its extent in the code; else who writes the code
+    /// for a driver has to see to it.
+    pub bounded: bool,
 }
 
 /// The built-in values that `bp_body` takes, in order.
@@ -111,6 +114,7 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
         module,
         info,
         row_words,
+        bounded: true,
     })
 }
 

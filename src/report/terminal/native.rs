@@ -1,0 +1,123 @@
+//! What true atomics gave on an adapter.
+
+use super::{Detail, Page};
+use crate::prove::native::{NativeRaces, OutsideModel, RaceMode, RacedFold};
+use crate::prove::outcome::Outcome;
+use crate::report::names::{counted, ranks, slug};
+
+/// Folds, and results outside the model, that are told without `-v`.
+const TOLD: usize = 4;
+/// Numbers of an order that are told.
+const ORDER_TOLD: usize = 12;
+
+pub(super) fn races(page: &mut Page, outcome: &Outcome, detail: Detail) {
+    let Some(races) = &outcome.native_races else {
+        return;
+    };
+    page.heading("native races");
+    let line = races_line(races);
+    page.sentence(2, &line);
+    let most = match detail {
+        Detail::Full => usize::MAX,
+        _ => TOLD,
+    };
+    for outside in races.outside.iter().take(most) {
+        page.sentence(2, &outside_line(outside));
+    }
+    for fold in races.folds.iter().take(most) {
+        page.sentence(2, &fold_line(fold, races));
+    }
+    let untold = races.folds.len().saturating_sub(most) as u64;
+    if untold > 0 {
+        page.line(format!("  {} more, with -v", counted(untold, "fold")));
+    }
+    for skipped in &races.not_raced {
+        let folds = counted(skipped.folds, "fold");
+        let (family, reason) = (slug(skipped.family), &skipped.reason);
+        page.sentence(2, &format!("not raced: {folds} of {family}: {reason}"));
+    }
+    judged(page, races);
+}
+
+/// All of it in one sentence.
+pub(in crate::report) fn races_line(races: &NativeRaces) -> String {
+    let adapter = &races.adapter.adapter;
+    let strict = match races.adapter.strict {
+        true => "",
+        false => ", NON-STRICT",
+    };
+    if races.folds.is_empty() {
+        let why = match races.not_raced.is_empty() {
+            true => "nothing to race: no fold of step 1 is in arrival order",
+            false => "nothing raced: no fold of step 1 in arrival order could be",
+        };
+        return format!("{adapter}{strict}: {why}");
+    }
+    let folds = counted(races.folds.len() as u64, "fold");
+    let repeats = format!("{} ticketed, {} free repeats", races.ticketed, races.free);
+    let verdict = match races.outside_count {
+        0 => "no result is outside the model".to_owned(),
+        count => format!("{} outside the model", counted(count, "result")),
+    };
+    format!("{adapter}{strict}: {folds} of step 1, {repeats} each: {verdict}")
+}
+
+/// Bits that the model does not allow.
+pub(in crate::report) fn outside_line(outside: &OutsideModel) -> String {
+    let OutsideModel { site, element, got, .. } = outside;
+    let place = format!("{}, {site}, {}", outside.node, ranks(&outside.ranks));
+    let got = format!("element {element} is {} ({})", got.hex, got.decimal);
+    match (outside.mode, &outside.expected) {
+        (RaceMode::Ticketed, Some(expected)) => {
+            let order = outside.order.as_deref().unwrap_or_default();
+            let shown: Vec<String> = order.iter().take(ORDER_TOLD).map(u32::to_string).collect();
+            let more = match order.len() > ORDER_TOLD {
+                true => " ...",
+                false => "",
+            };
+            format!(
+                "native races: {place}: {got}, and {} ({}) in the model; order {}{more}; {} differ",
+                expected.hex,
+                expected.decimal,
+                shown.join(" "),
+                counted(outside.elements, "element"),
+            )
+        }
+        _ => format!("native races: {place}: {got}, which no order of its addends gives"),
+    }
+}
+
+fn fold_line(fold: &RacedFold, races: &NativeRaces) -> String {
+    let (ticketed, free) = (fold.ticketed_results, fold.free_results);
+    let mut line = format!(
+        "{} on {}: {}, {}; {} in {} ticketed repeats",
+        fold.site,
+        ranks(&fold.ranks),
+        counted(u64::from(fold.writers), "writer"),
+        counted(fold.elements, "element"),
+        counted(ticketed, "different result"),
+        races.ticketed,
+    );
+    if races.free > 0 {
+        let off = fold.free_out_of_order;
+        line += &format!(", {free} in {} free ones, {off} of them not as their tickets", races.free);
+    }
+    line
+}
+
+fn judged(page: &mut Page, races: &NativeRaces) {
+    let judged = &races.judged;
+    let by = [
+        (judged.exact_set, "by the set of all reachable sums"),
+        (judged.min_max, "by the least and greatest sum"),
+        (judged.interval, "by the error bound of any order"),
+        (judged.unjudged, "NOT JUDGED: no bound holds"),
+    ];
+    let told = by.iter().filter(|(count, _)| *count > 0);
+    let told: Vec<String> = told
+        .map(|(count, how)| format!("{} {how}", counted(*count, "element")))
+        .collect();
+    if !told.is_empty() {
+        page.sentence(2, &format!("free results judged: {}", told.join(", ")));
+    }
+}
