@@ -21,7 +21,7 @@ pub fn native(text: &str) -> Result<Lowered, String> {
         _ => return Err("a kernel has one entry point".to_owned()),
     }
     use naga::valid::{Capabilities, ValidationFlags, Validator};
-    let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
+    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES)
         .validate(&module)
         .map_err(|error| error.emit_to_string(text))?;
     Ok(Lowered {

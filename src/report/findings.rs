@@ -2,8 +2,8 @@
 
 use super::exit::is_met;
 use super::junit::vacuity_line;
-use super::terminal::outside_line;
 use super::names::{counted, ranks, slug};
+use super::terminal::outside_line;
 use super::{Exit, KeyPlaces, Report};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::outcome::{
@@ -167,7 +167,10 @@ impl At<'_> {
         let mut found: Vec<Diagnostic> = told.collect();
         let more = races.outside_count - found.len() as u64;
         if more > 0 {
-            let message = format!("{}: {more} more results outside the model", outcome.scenario.name);
+            let message = format!(
+                "{}: {more} more results outside the model",
+                outcome.scenario.name
+            );
             found.push(Diagnostic::error("outside-model", message));
         }
         found

@@ -10,15 +10,23 @@ use crate::kernel::{ATOMIC_ADD, ATOMIC_ADD_OPERANDS, native};
 
 const NAME: &str = "native/atomic_add";
 
-/// Looks at the turn before a writer gives up: about a second on a processor. A writer waits for
-/// one that runs, so only a device that has stopped it gets there.
-const LOOKS: u32 = 1 << 26;
+/// Rounds of looks at the turn before a writer gives up: some milliseconds. It waits for one that
+/// runs, but a busy machine may have stopped that one's thread. llvmpipe ends the loops of an
+/// invocation after 65,535 rounds together (`LP_MAX_TGSI_LOOP_ITERATIONS` in Mesa's
+/// `src/gallium/auxiliary/gallivm/lp_bld_limits.h`): these leave enough for the additions.
+const ROUNDS: u32 = 1 << 14;
 /// Attempts to exchange. Of writers that meet, one succeeds each time.
 const ATTEMPTS: u32 = 1 << 20;
 
-/// Repeats of one dispatch, and words of its accumulators or permutations.
+/// Repeats that are run together, and words of its accumulators or permutations.
 const REPEATS_MAX: usize = 256;
 const WORDS_MAX: usize = 1 << 22;
+
+/// The kernel's fault where a turn has not come.
+const LATE: u32 = 1;
+
+/// The first repeat of a dispatch, its repeats, and the writers of each.
+type Grid = [u32; 3];
 
 /// One device of an adapter, with the kernel on it.
 pub struct NativeAdapter {
@@ -56,8 +64,39 @@ impl NativeAdapter {
         })
     }
 
-    /// The repeats of one dispatch: all accumulators, one repeat after the other.
-    fn dispatch(&self, race: &Race<'_>, repeats: &[Vec<u32>]) -> Result<Vec<u32>, EngineError> {
+    /// All accumulators of some repeats, one repeat after the other.
+    fn results(&self, race: &Race<'_>, repeats: &[Vec<u32>]) -> Result<Vec<u32>, EngineError> {
+        let (count, writers) = (repeats.len() as u32, race.writers());
+        if !race.is_ticketed {
+            // Writers of one repeat meet only if they run at once, and a driver may give all
+            // repeats of a writer to one thread: a dispatch each.
+            let each: Vec<Grid> = (0..count).map(|first| [first, 1, writers]).collect();
+            return match self.dispatched(race, repeats, &each)? {
+                (words, 0) => Ok(words),
+                (_, fault) => Err(gave_up(fault)),
+            };
+        }
+        match self.dispatched(race, repeats, &[[0, count, writers]])? {
+            (words, 0) => Ok(words),
+            // A writer whose thread was stopped kept others waiting too long. In a dispatch of its
+            // own each finds that its turn has come.
+            (_, LATE) => {
+                match self.dispatched(race, repeats, &vec![[0, count, 1]; writers as usize])? {
+                    (words, 0) => Ok(words),
+                    (_, fault) => Err(gave_up(fault)),
+                }
+            }
+            (_, fault) => Err(gave_up(fault)),
+        }
+    }
+
+    /// The accumulators after the given dispatches, one after the other, and the kernel's fault.
+    fn dispatched(
+        &self,
+        race: &Race<'_>,
+        repeats: &[Vec<u32>],
+        grids: &[Grid],
+    ) -> Result<(Vec<u32>, u32), EngineError> {
         let permutations: Vec<u32> = repeats.iter().flatten().copied().collect();
         let held = race.start.repeat(repeats.len());
         let state = vec![0; 1 + 2 * repeats.len()];
@@ -66,7 +105,7 @@ impl NativeAdapter {
             race.width,
             race.start.len() as u32,
             u32::from(race.is_ticketed),
-            LOOKS,
+            ROUNDS,
             ATTEMPTS,
         ];
         let operands = [
@@ -80,12 +119,18 @@ impl NativeAdapter {
         let buffers = operands.iter().map(|words| self.filled(words));
         let buffers = buffers.collect::<Result<Vec<_>, EngineError>>()?;
         let out = stream::readback(&self.device, held.len() as u64 + 1);
-        let mut encoder = self.device.device.create_command_encoder(&Default::default());
+        let mut encoder = self
+            .device
+            .device
+            .create_command_encoder(&Default::default());
         {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(&self.program.pipeline);
             pass.set_bind_group(0, &self.group(&buffers), &[]);
-            pass.dispatch_workgroups(repeats.len() as u32, race.writers(), 1);
+            for [first, repeats, writers] in grids {
+                pass.set_immediates(0, bytemuck::cast_slice(&[*first, 0]));
+                pass.dispatch_workgroups(*repeats, *writers, 1);
+            }
         }
         let bytes = held.len() as u64 * WORD;
         encoder.copy_buffer_to_buffer(&buffers[3], 0, &out, 0, bytes);
@@ -93,12 +138,8 @@ impl NativeAdapter {
         self.device.queue.submit([encoder.finish()]);
         let mut words = read_back(&self.device, &out, held.len() as u64 + 1)?;
         complaints(&self.device)?;
-        match words.pop() {
-            Some(0) => Ok(words),
-            fault => Err(EngineError::Device {
-                reason: gave_up(fault.expect("the fault was read")),
-            }),
-        }
+        let fault = words.pop().expect("the fault was read");
+        Ok((words, fault))
     }
 
     fn filled(&self, words: &[u32]) -> Result<wgpu::Buffer, EngineError> {
@@ -148,11 +189,14 @@ impl NativeAdapter {
 }
 
 /// What the kernel's fault means.
-fn gave_up(fault: u32) -> String {
-    match fault {
-        1 => format!("in {NAME} a writer's turn has not come in {LOOKS} looks"),
-        _ => format!("in {NAME} an addition has not succeeded in {ATTEMPTS} attempts"),
-    }
+fn gave_up(fault: u32) -> EngineError {
+    let what = match fault {
+        LATE => "a writer's turn has not come",
+        2 => "an addition has not succeeded",
+        _ => "the driver has ended a loop before its time",
+    };
+    let reason = format!("in {NAME} {what}");
+    EngineError::Device { reason }
 }
 
 impl NativeAtomics for NativeAdapter {
@@ -170,7 +214,7 @@ impl NativeAtomics for NativeAdapter {
         let batch = (WORDS_MAX / longest).clamp(1, REPEATS_MAX);
         let mut results = Vec::with_capacity(race.permutations.len());
         for repeats in race.permutations.chunks(batch) {
-            let words = self.dispatch(race, repeats)?;
+            let words = self.results(race, repeats)?;
             results.extend(words.chunks(race.start.len()).map(<[u32]>::to_vec));
         }
         Ok(results)

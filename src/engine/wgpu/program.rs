@@ -29,7 +29,12 @@ impl Program {
             kernel: kernel.name.clone(),
             reason,
         };
-        Program::build(device, &kernel.name, bindings, lower(kernel).map_err(refused)?)
+        Program::build(
+            device,
+            &kernel.name,
+            bindings,
+            lower(kernel).map_err(refused)?,
+        )
     }
 
     /// A pipeline of what is ready for an adapter; it binds `bindings` buffers.

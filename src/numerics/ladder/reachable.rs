@@ -50,7 +50,12 @@ pub fn reachable(sum: &Sum) -> Option<BTreeSet<u32>> {
         // A sum of nothing.
         whole.push(0.0);
     }
-    Some(whole.into_iter().map(|x| sum.out.round(x).to_bits()).collect())
+    Some(
+        whole
+            .into_iter()
+            .map(|x| sum.out.round(x).to_bits())
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -60,10 +65,8 @@ mod tests {
 
     use super::*;
     use crate::numerics::Dtype;
-    use crate::numerics::ladder::{
-        Order, OrderClass, l3_min_max, order_count, within_any_order,
-    };
     use crate::numerics::ladder::orders::nth_order;
+    use crate::numerics::ladder::{Order, OrderClass, l3_min_max, order_count, within_any_order};
 
     /// Values that meet often and part often, with zeros of both signs, subnormals, infinities.
     fn value(random: &mut ChaCha8Rng) -> f32 {
@@ -75,10 +78,8 @@ mod tests {
             3 if word >> 28 == 0 => f32::INFINITY,
             3 if word >> 28 == 1 => f32::NEG_INFINITY,
             4 if word >> 28 == 0 => f32::NAN,
-            _ => {
-                let scale = f32::from_bits((100 + (word >> 8) % 40) << 23);
-                (random.next_u32() as i32 >> 20) as f32 * scale
-            }
+            // Whole significands, whose sums round.
+            _ => f32::from_bits(random.next_u32() & 0x807f_ffff | (120 + (word >> 8) % 8) << 23),
         }
     }
 
@@ -120,13 +121,20 @@ mod tests {
             // What the two coarser tests refuse is reached by no order.
             if let Some(range) = l3_min_max(&sum, OrderClass::Chains) {
                 let keys = total_key(range.low)..=total_key(range.high);
-                assert!(all.iter().all(|bits| keys.contains(&total_key(f32::from_bits(*bits)))));
+                assert!(
+                    all.iter()
+                        .all(|bits| keys.contains(&total_key(f32::from_bits(*bits))))
+                );
             }
             for bits in &all {
-                assert_ne!(within_any_order(&sum, f32::from_bits(*bits)), Some(false), "{sum:?}");
+                assert_ne!(
+                    within_any_order(&sum, f32::from_bits(*bits)),
+                    Some(false),
+                    "{sum:?}"
+                );
             }
         }
-        assert!(parted > 100, "{parted} sums of 600 depend on the order");
+        assert!(parted > 50, "{parted} sums of 600 depend on the order");
     }
 
     #[test]
@@ -146,14 +154,32 @@ mod tests {
         assert!(all.len() > 1 && outside > 0);
         // Without one addend, or with one twice.
         for tampered in [vec![1.0, 1e8, -1e8, 0.5], [&addends[..], &[3.0]].concat()] {
-            let other = Sum { addends: &tampered, ..sum };
+            let other = Sum {
+                addends: &tampered,
+                ..sum
+            };
             assert_ne!(reachable(&other), Some(all.clone()));
         }
         assert_eq!(within_any_order(&sum, 100.0), Some(false));
         assert_eq!(within_any_order(&sum, f32::INFINITY), Some(false));
         assert_eq!(within_any_order(&sum, 4.5), Some(true));
-        assert_eq!(reachable(&Sum { addends: &[1.0; 9], ..sum }), None);
+        assert_eq!(
+            reachable(&Sum {
+                addends: &[1.0; 9],
+                ..sum
+            }),
+            None
+        );
         let overflows = [f32::MAX, f32::MAX, 1.0];
-        assert_eq!(within_any_order(&Sum { addends: &overflows, ..sum }, 1.0), None);
+        assert_eq!(
+            within_any_order(
+                &Sum {
+                    addends: &overflows,
+                    ..sum
+                },
+                1.0
+            ),
+            None
+        );
     }
 }

@@ -8,6 +8,8 @@ use crate::world::fold::{FoldJob, FoldLab, FoldNode, SegmentsJob};
 /// Writers of one fold at most, and words of all their addends.
 const WRITERS_MAX: usize = 4_096;
 const WORDS_MAX: usize = 1 << 22;
+/// Words of one row: drivers end loops that are very long.
+const WIDTH_MAX: usize = 1 << 20;
 
 /// A fold's writers and accumulators.
 pub(super) struct Entry {
@@ -33,9 +35,9 @@ impl Entry {
             FoldJob::Slots(_) => node.elements() as usize,
             FoldJob::Segments(job) => job.width as usize,
         };
-        if rows > WRITERS_MAX || rows * width > WORDS_MAX {
+        if rows > WRITERS_MAX || rows * width > WORDS_MAX || width > WIDTH_MAX {
             return Ok(Err(format!(
-                "more than {WRITERS_MAX} writers, or {WORDS_MAX} words of addends"
+                "more than {WRITERS_MAX} writers, {WIDTH_MAX} elements or {WORDS_MAX} words of addends"
             )));
         }
         let elements = node.elements() as usize;

@@ -92,3 +92,46 @@ pub enum RaceMode {
     Ticketed,
     Free,
 }
+
+/// Two folds, and nothing outside the model.
+#[cfg(test)]
+pub(crate) fn sample() -> NativeRaces {
+    let fold = |rank: u32| RacedFold {
+        site: "step 1, backward, output_layer, wgrad_sum".to_owned(),
+        node: NodeId {
+            step: 1,
+            owner: crate::world::Owner::Rank(rank),
+            ordinal: 0,
+        },
+        family: Family::WgradSplitK,
+        ranks: vec![rank],
+        writers: 3,
+        addends_max: 3,
+        elements: 4_096,
+        ticketed_results: 3,
+        free_results: 2,
+        free_out_of_order: 1,
+    };
+    NativeRaces {
+        adapter: EngineIdentity {
+            name: "wgpu".to_owned(),
+            adapter: "llvmpipe (Vulkan)".to_owned(),
+            versions: Vec::new(),
+            strict: true,
+        },
+        ticketed: 5,
+        free: 5,
+        folds: vec![fold(0), fold(1)],
+        not_raced: vec![NotRaced {
+            family: Family::EmbeddingGrad,
+            reason: "fewer than two addends meet".to_owned(),
+            folds: 16,
+        }],
+        judged: Judged {
+            exact_set: 8_192,
+            ..Judged::default()
+        },
+        outside: Vec::new(),
+        outside_count: 0,
+    }
+}

@@ -21,6 +21,8 @@ use crate::prove::sweep::{Elements, Sweep};
 use crate::world::fold::{FoldLab, FoldNode, FoldOrder};
 use crate::world::{Choice, Family, Observer, RunRecord};
 
+#[cfg(test)]
+pub(crate) use found::sample;
 pub use found::{Judged, NativeRaces, NotRaced, OutsideModel, RaceMode, RacedFold};
 
 use entry::Entry;
@@ -28,9 +30,6 @@ use judge::Model;
 
 /// Folds of one family that are raced: they repeat themselves over layers and ranks.
 pub const FOLDS_OF_A_FAMILY_MAX: u32 = 4;
-
-/// The step whose folds are raced.
-const STEP: u32 = 1;
 
 /// Results outside the model that are told one by one.
 const OUTSIDE_TOLD_MAX: usize = 20;
@@ -46,6 +45,8 @@ const DRAWS_OF_A_FOLD: u64 = 1 << 24;
 pub(crate) struct Races {
     adapter: Box<dyn NativeAtomics>,
     seed: u64,
+    /// The first step, whose folds are raced.
+    step: Option<u32>,
     raced: BTreeMap<Family, u32>,
     not_raced: BTreeMap<(Family, String), u64>,
     found: NativeRaces,
@@ -75,6 +76,7 @@ impl Races {
         Races {
             adapter,
             seed,
+            step: None,
             raced: BTreeMap::new(),
             not_raced: BTreeMap::new(),
             found,
@@ -99,7 +101,8 @@ impl Races {
     }
 
     fn race(&mut self, node: &FoldNode, lab: &mut FoldLab<'_>) -> Result<(), EngineError> {
-        if node.id.step != STEP || !matches!(node.choice, Choice::Arrival) {
+        let first_step = *self.step.get_or_insert(node.id.step);
+        if node.id.step != first_step || !matches!(node.choice, Choice::Arrival) {
             return Ok(());
         }
         if node.addend_count() < 2 {
@@ -125,7 +128,9 @@ impl Races {
         while drawn < self.found.ticketed {
             let until = self.found.ticketed.min(drawn + REPEATS_AT_ONCE);
             let orders: Vec<Arc<[u32]>> = (drawn..until).map(|n| self.order(node, n)).collect();
-            let free = orders.len().min((self.found.free.max(drawn) - drawn) as usize);
+            let free = orders
+                .len()
+                .min((self.found.free.max(drawn) - drawn) as usize);
             self.repeat(node, &entry, &orders, free, &mut seen, lab)?;
             drawn = until;
         }

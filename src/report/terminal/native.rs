@@ -48,8 +48,8 @@ pub(in crate::report) fn races_line(races: &NativeRaces) -> String {
     };
     if races.folds.is_empty() {
         let why = match races.not_raced.is_empty() {
-            true => "nothing to race: no fold of step 1 is in arrival order",
-            false => "nothing raced: no fold of step 1 in arrival order could be",
+            true => "nothing to race: no fold of the first step is in arrival order",
+            false => "nothing raced: no fold of the first step in arrival order could be",
         };
         return format!("{adapter}{strict}: {why}");
     }
@@ -59,12 +59,14 @@ pub(in crate::report) fn races_line(races: &NativeRaces) -> String {
         0 => "no result is outside the model".to_owned(),
         count => format!("{} outside the model", counted(count, "result")),
     };
-    format!("{adapter}{strict}: {folds} of step 1, {repeats} each: {verdict}")
+    format!("{adapter}{strict}: {folds} of the first step, {repeats} each: {verdict}")
 }
 
 /// Bits that the model does not allow.
 pub(in crate::report) fn outside_line(outside: &OutsideModel) -> String {
-    let OutsideModel { site, element, got, .. } = outside;
+    let OutsideModel {
+        site, element, got, ..
+    } = outside;
     let place = format!("{}, {site}, {}", outside.node, ranks(&outside.ranks));
     let got = format!("element {element} is {} ({})", got.hex, got.decimal);
     match (outside.mode, &outside.expected) {
@@ -100,7 +102,10 @@ fn fold_line(fold: &RacedFold, races: &NativeRaces) -> String {
     );
     if races.free > 0 {
         let off = fold.free_out_of_order;
-        line += &format!(", {free} in {} free ones, {off} of them not as their tickets", races.free);
+        line += &format!(
+            ", {free} in {} free ones, {off} of them not as their tickets",
+            races.free
+        );
     }
     line
 }
@@ -119,5 +124,115 @@ fn judged(page: &mut Page, races: &NativeRaces) {
         .collect();
     if !told.is_empty() {
         page.sentence(2, &format!("free results judged: {}", told.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prove::native::sample;
+    use crate::prove::outcome::Bits;
+    use crate::report::{Exit, Report, Requirement, sample as outcomes};
+    use crate::scenario::Grade;
+
+    fn report(races: NativeRaces, grade: Grade) -> Report {
+        let outcome = Outcome {
+            native_races: Some(races),
+            within: Some(grade),
+            ..outcomes::proved()
+        };
+        Report::new(outcome, &Requirement::default(), None)
+    }
+
+    fn outside() -> NativeRaces {
+        let races = sample();
+        let fold = &races.folds[1];
+        let outside = OutsideModel {
+            site: fold.site.clone(),
+            node: fold.node,
+            ranks: fold.ranks.clone(),
+            element: 7,
+            mode: RaceMode::Ticketed,
+            got: Bits::of(1.0),
+            expected: Some(Bits::of(1.5)),
+            order: Some((0..20).rev().collect()),
+            elements: 3,
+        };
+        let free = OutsideModel {
+            mode: RaceMode::Free,
+            expected: None,
+            order: None,
+            ..outside.clone()
+        };
+        NativeRaces {
+            outside: vec![outside, free],
+            outside_count: 5,
+            ..races
+        }
+    }
+
+    #[test]
+    fn what_was_raced_and_what_was_not_is_told() {
+        let text = report(sample(), Grade::Proved).outcome.to_string();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "native races",
+            "2 folds of the first step, 5 ticketed, 5 free repeats each",
+            "no result is outside the model",
+            "2 in 5 free ones, 1 of them not as",
+            "not raced: 16 folds of embedding-grad: fewer than two addends meet",
+            "8,192 elements by the set of all reachable sums",
+        ] {
+            assert!(text.contains(part), "no `{part}` in {text}");
+        }
+        let none = NativeRaces {
+            folds: Vec::new(),
+            not_raced: Vec::new(),
+            ..sample()
+        };
+        assert!(races_line(&none).ends_with("no fold of the first step is in arrival order"));
+    }
+
+    #[test]
+    fn bits_outside_the_model_are_told_in_every_format() {
+        let report = report(outside(), Grade::Uncontrolled);
+        assert_eq!(report.exit, Exit::Uncontrolled);
+        let line = outside_line(&outside().outside[0]);
+        let words = [
+            "rank 1",
+            "element 7",
+            "0x3f800000",
+            "0x3fc00000",
+            "order 19 18",
+            " ...;",
+        ];
+        for part in words {
+            assert!(line.contains(part), "no `{part}` in {line}");
+        }
+        let found = report.diagnostics();
+        assert_eq!(found.len(), 3, "two told, and how many more");
+        assert!(found.iter().all(|finding| finding.code == "outside-model"));
+        assert!(found[1].message.contains("no order of its addends gives"));
+        assert!(found[2].message.contains("3 more results"));
+        let json = report.to_json();
+        assert_eq!(json["native_races"]["outside_count"], 5);
+        assert_eq!(json["native_races"]["outside"][0]["mode"], "ticketed");
+        assert_eq!(json["native_races"]["outside"][0]["order"][0], 19);
+        let xml = crate::report::junit(&[crate::report::Checked::Reported(Box::new(report))]);
+        assert!(xml.contains("element 7 is 0x3f800000"), "{xml}");
+    }
+
+    #[test]
+    fn nothing_raced_is_a_skip_for_test_dashboards() {
+        let races = NativeRaces {
+            folds: Vec::new(),
+            ..sample()
+        };
+        let xml = |races: NativeRaces| {
+            let report = report(races, Grade::Proved);
+            crate::report::junit(&[crate::report::Checked::Reported(Box::new(report))])
+        };
+        assert!(xml(races).contains("<skipped message=\"llvmpipe"));
+        assert!(!xml(sample()).contains("<skipped message=\"llvmpipe"));
     }
 }
