@@ -45,13 +45,20 @@ fn is_turn(turn: u32, ticket: u32) -> bool {
     return atomicCompareExchangeWeak(&state[turn], ticket, ticket).exchanged;
 }
 
-// Four looks a round: llvmpipe ends all loops of an invocation after 65,535 rounds together.
+fn comes(turn: u32, ticket: u32) -> bool {
+    if (is_turn(turn, ticket)) { return true; }
+    if (is_turn(turn, ticket)) { return true; }
+    if (is_turn(turn, ticket)) { return true; }
+    return is_turn(turn, ticket);
+}
+
+// Many looks a round: llvmpipe ends all loops of an invocation after 65,535 rounds together.
 fn await_turn(turn: u32, ticket: u32) {
     for (var round = 0u; round < params[4]; round = round + 1u) {
-        if (is_turn(turn, ticket)) { return; }
-        if (is_turn(turn, ticket)) { return; }
-        if (is_turn(turn, ticket)) { return; }
-        if (is_turn(turn, ticket)) { return; }
+        if (comes(turn, ticket)) { return; }
+        if (comes(turn, ticket)) { return; }
+        if (comes(turn, ticket)) { return; }
+        if (comes(turn, ticket)) { return; }
         // Another has given up: nobody's turn need come.
         if (atomicLoad(&state[0]) != 0u) { return; }
     }

@@ -44,6 +44,11 @@ impl Race<'_> {
 pub trait NativeAtomics {
     fn identity(&self) -> EngineIdentity;
 
+    /// Ticketed repeats so far that were run with each writer alone, because turns did not come.
+    fn repeats_apart(&self) -> u64 {
+        0
+    }
+
     /// The bits of the accumulators after each repeat.
     ///
     /// # Errors

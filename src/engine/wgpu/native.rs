@@ -14,12 +14,12 @@ const NAME: &str = "native/atomic_add";
 /// runs, but a busy machine may have stopped that one's thread. llvmpipe ends the loops of an
 /// invocation after 65,535 rounds together (`LP_MAX_TGSI_LOOP_ITERATIONS` in Mesa's
 /// `src/gallium/auxiliary/gallivm/lp_bld_limits.h`): these leave enough for the additions.
-const ROUNDS: u32 = 1 << 14;
+const ROUNDS: u32 = 1 << 15;
 /// Attempts to exchange. Of writers that meet, one succeeds each time.
 const ATTEMPTS: u32 = 1 << 20;
 
 /// Repeats that are run together, and words of its accumulators or permutations.
-const REPEATS_MAX: usize = 256;
+const REPEATS_MAX: usize = 16;
 const WORDS_MAX: usize = 1 << 22;
 
 /// The kernel's fault where a turn has not come.
@@ -33,6 +33,7 @@ pub struct NativeAdapter {
     device: Device,
     identity: EngineIdentity,
     program: Program,
+    repeats_apart: u64,
 }
 
 impl NativeAdapter {
@@ -61,32 +62,30 @@ impl NativeAdapter {
             device,
             identity,
             program,
+            repeats_apart: 0,
         })
     }
 
     /// All accumulators of some repeats, one repeat after the other.
-    fn results(&self, race: &Race<'_>, repeats: &[Vec<u32>]) -> Result<Vec<u32>, EngineError> {
+    fn results(&mut self, race: &Race<'_>, repeats: &[Vec<u32>]) -> Result<Vec<u32>, EngineError> {
         let (count, writers) = (repeats.len() as u32, race.writers());
-        if !race.is_ticketed {
-            // Writers of one repeat meet only if they run at once, and a driver may give all
-            // repeats of a writer to one thread: a dispatch each.
-            let each: Vec<Grid> = (0..count).map(|first| [first, 1, writers]).collect();
-            return match self.dispatched(race, repeats, &each)? {
-                (words, 0) => Ok(words),
-                (_, fault) => Err(gave_up(fault)),
-            };
-        }
-        match self.dispatched(race, repeats, &[[0, count, writers]])? {
-            (words, 0) => Ok(words),
+        // Writers of one repeat meet only if they run at once, and a driver may give all repeats of
+        // a writer to one thread: free repeats are a dispatch each.
+        let grids = match race.is_ticketed {
+            true => vec![[0, count, writers]],
+            false => (0..count).map(|first| [first, 1, writers]).collect(),
+        };
+        let (mut words, mut fault) = self.dispatched(race, repeats, &grids)?;
+        if fault == LATE {
             // A writer whose thread was stopped kept others waiting too long. In a dispatch of its
             // own each finds that its turn has come.
-            (_, LATE) => {
-                match self.dispatched(race, repeats, &vec![[0, count, 1]; writers as usize])? {
-                    (words, 0) => Ok(words),
-                    (_, fault) => Err(gave_up(fault)),
-                }
-            }
-            (_, fault) => Err(gave_up(fault)),
+            self.repeats_apart += u64::from(count);
+            let apart = vec![[0, count, 1]; writers as usize];
+            (words, fault) = self.dispatched(race, repeats, &apart)?;
+        }
+        match fault {
+            0 => Ok(words),
+            fault => Err(gave_up(fault)),
         }
     }
 
@@ -202,6 +201,10 @@ fn gave_up(fault: u32) -> EngineError {
 impl NativeAtomics for NativeAdapter {
     fn identity(&self) -> EngineIdentity {
         self.identity.clone()
+    }
+
+    fn repeats_apart(&self) -> u64 {
+        self.repeats_apart
     }
 
     fn race(&mut self, race: &Race<'_>) -> Result<Vec<Vec<u32>>, EngineError> {

@@ -9,7 +9,7 @@ use crate::world::fold::{FoldJob, FoldLab, FoldNode, SegmentsJob};
 const WRITERS_MAX: usize = 4_096;
 const WORDS_MAX: usize = 1 << 22;
 /// Words of one row: drivers end loops that are very long.
-const WIDTH_MAX: usize = 1 << 20;
+const WIDTH_MAX: usize = 1 << 19;
 
 /// A fold's writers and accumulators.
 pub(super) struct Entry {

@@ -13,6 +13,8 @@ pub struct NativeRaces {
     /// Repeats of each fold: in the order of tickets, and as the adapter runs them.
     pub ticketed: u32,
     pub free: u32,
+    /// Ticketed repeats, of all folds, that were run with each writer alone.
+    pub ticketed_apart: u64,
     pub folds: Vec<RacedFold>,
     /// Folds in arrival order of the first step that were not raced, and why.
     pub not_raced: Vec<NotRaced>,
@@ -121,6 +123,7 @@ pub(crate) fn sample() -> NativeRaces {
         },
         ticketed: 5,
         free: 5,
+        ticketed_apart: 0,
         folds: vec![fold(0), fold(1)],
         not_raced: vec![NotRaced {
             family: Family::EmbeddingGrad,

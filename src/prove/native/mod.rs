@@ -67,6 +67,7 @@ impl Races {
             adapter: adapter.identity(),
             ticketed: repeats.div_ceil(2),
             free: repeats / 2,
+            ticketed_apart: 0,
             folds: Vec::new(),
             not_raced: Vec::new(),
             judged: Judged::default(),
@@ -92,6 +93,7 @@ impl Races {
         });
         NativeRaces {
             not_raced: not_raced.collect(),
+            ticketed_apart: self.adapter.repeats_apart(),
             ..self.found
         }
     }

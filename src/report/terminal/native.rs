@@ -36,6 +36,11 @@ pub(super) fn races(page: &mut Page, outcome: &Outcome, detail: Detail) {
         let (family, reason) = (slug(skipped.family), &skipped.reason);
         page.sentence(2, &format!("not raced: {folds} of {family}: {reason}"));
     }
+    if races.ticketed_apart > 0 {
+        let repeats = counted(races.ticketed_apart, "ticketed repeat");
+        let why = "because turns did not come in time";
+        page.sentence(2, &format!("{repeats} run with each writer alone, {why}"));
+    }
     judged(page, races);
 }
 
