@@ -190,7 +190,9 @@ fn import_takes_what_check_takes() {
             code == 0,
             "{variable}: {said}{talk}"
         );
-        let checked = run(&["check", &file, "--set", "steps=1"]).status.code();
-        assert_eq!(checked == Some(2), code == 2, "{variable}: {checked:?}");
+        // What is sound is checked by tests of `check`.
+        if code == 2 {
+            ended(&run(&["check", &file]), code);
+        }
     }
 }

@@ -178,6 +178,8 @@ impl Script {
     }
 
     fn kind(&mut self, kind: &Kind, at: Char) -> Result<Flow, Halt> {
+        // Each command counts as a word, however often its function is called.
+        self.shell.count_word()?;
         match kind {
             Kind::Simple(command) => self.simple(command),
             Kind::Brace(nodes) => self.nodes(nodes),
@@ -285,8 +287,6 @@ impl Script {
         };
         let mut remarks = Vec::new();
         let arguments = self.shell.fields(arguments, &mut remarks)?;
-        // Its name is a word, too: calls are counted, however they multiply.
-        self.shell.count_word()?;
         let count = self.launches.len();
         self.called.insert(name.to_string());
         let mut temporary = Vec::new();
@@ -351,7 +351,10 @@ impl Script {
         if let (Some(document), Some(shell)) = (command.documents.first(), reads_document(&fields))
         {
             let script = match document.is_quoted {
-                true => document.text.clone(),
+                true => {
+                    self.shell.count(document.text.0.len())?;
+                    document.text.clone()
+                }
                 false => {
                     let word = word::document(&document.text.0)?;
                     self.shell.text(&word, &mut remarks)?

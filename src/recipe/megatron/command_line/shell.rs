@@ -351,7 +351,7 @@ impl Shell {
         }
     }
 
-    fn count(&mut self, chars: usize) -> Result<(), TooLong> {
+    pub fn count(&mut self, chars: usize) -> Result<(), TooLong> {
         self.char_count += chars;
         match self.char_count > SCRIPT_CHARS_MAX {
             true => Err(TooLong),

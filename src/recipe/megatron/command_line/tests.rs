@@ -290,6 +290,14 @@ fn bombs_end_at_their_limits() {
     refused(&"python a.py --a\n".repeat(300), "too-many", 257);
     let exports: String = (0..300).map(|i| format!("export A{i}=1\n")).collect();
     refused(&(exports + "python a.py --a\n"), "too-many", 257);
+    // Few words, called again and again.
+    let body = "A=1\n".repeat(5_000);
+    let calls = "f\n".repeat(1_000);
+    refused(
+        &format!("f() {{\n{body}}}\n{calls}python a.py --a\n"),
+        "shell-size",
+        7,
+    );
     let nested = "${a:-".repeat(100_000);
     refused(&format!("python a.py --a {nested}"), "shell-syntax", 1);
     let nested = format!("{}x{}", "${a:-".repeat(1_000), "}".repeat(1_000));
