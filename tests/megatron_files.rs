@@ -224,7 +224,7 @@ fn a_number_of_ranks_that_is_none_is_an_error() {
     for odd in ["eight", "None", "-8", "0", "99999999999"] {
         let found = of(odd);
         assert!(
-            found.iter().any(|plain| plain.starts_with("job.log:11:")),
+            found.iter().any(|plain| plain.contains("job.log:11:")),
             "{odd}: {found:?}"
         );
         assert!(told(&found, "error"), "{odd}: {found:?}");
@@ -241,7 +241,7 @@ fn a_number_of_ranks_that_is_none_is_an_error() {
         let found = of(odd);
         let place = found
             .iter()
-            .find(|plain| plain.starts_with("model_config.yaml:2:3"));
+            .find(|plain| plain.contains("model_config.yaml:2:3"));
         let place = place.unwrap_or_else(|| panic!("{odd}: {found:?}"));
         assert!(place.contains("GPUS_PER_NODE"), "{place}");
     }
@@ -274,10 +274,7 @@ fn what_megatrons_parser_refuses_is_refused() {
     let warmup = "--lr-warmup-fraction -.01";
     assert!(of(warmup)[0].contains("is negative"), "{:?}", of(warmup));
     // More steps than any machine runs here: only four are.
-    assert_eq!(
-        of("--lr-decay-iters 320000000 --train-iters 5000000"),
-        [""; 0]
-    );
+    assert_eq!(of("--lr-decay-iters 320000000"), [""; 0]);
 }
 
 /// The folder of real functional tests, if it lies beside the repository.

@@ -1,8 +1,8 @@
 //! From tokens to commands within commands: branches, loops, functions, shells of their own.
 //!
-//! Source: POSIX.1-2024, Shell Command Language, section 2.9 (commands), 2.10 (grammar); `function`,
-//! `select` and `(( ))` are bash's. As a shell does, it reads one whole command at a time: what
-//! stands behind an `exit` is never read.
+//! Source: POSIX.1-2024, Shell Command Language, section 2.9 (commands), 2.10 (grammar);
+//! `function`, `select` and `(( ))` are bash's. As a shell does, it reads one whole command at a
+//! time: what stands behind an `exit` is never read.
 
 use std::rc::Rc;
 

@@ -387,7 +387,8 @@ impl Script {
         for change in changes(before) {
             self.change(change)?;
         }
-        self.shell.positional = Some(Rc::new(positional));
+        // A `$1` that the script left is its caller's, as far as none is given here.
+        self.shell.positional = (!positional.is_empty()).then(|| Rc::new(positional));
         let count = self.launches.len();
         self.commands(&script.0)?;
         self.tell_from(count, &remarks);

@@ -20,7 +20,7 @@ pub(super) fn world(
     findings: &mut Findings,
 ) -> World {
     check_counts(job, phase, findings);
-    check_log(job, values, asked, findings);
+    check_log(job, phase, values, asked, findings);
     let found = asked
         .map(|size| World {
             size,
@@ -35,12 +35,13 @@ pub(super) fn world(
     };
     if !(1..=WORLD_SIZE_MAX).contains(&world.size) {
         let message = format!("{} ranks", world.size);
+        let place = match world.basis {
+            WorldBasis::Logged => values.place("world_size"),
+            _ => &phase.place,
+        };
         findings.push(
             Diagnostic::error("out-of-range", message)
-                .at(
-                    &phase.place,
-                    format!("expected 1 to {WORLD_SIZE_MAX} ranks"),
-                )
+                .at(place, format!("expected 1 to {WORLD_SIZE_MAX} ranks"))
                 .with_note(world.reason),
         );
         return assumed(replicas);
@@ -70,12 +71,22 @@ fn check_counts(job: &GivenJob, phase: &GivenPhase, findings: &mut Findings) {
 }
 
 /// Megatron prints `world_size` with the other arguments.
-fn check_log(job: &GivenJob, values: &Values<'_>, asked: Option<u32>, findings: &mut Findings) {
+fn check_log(
+    job: &GivenJob,
+    phase: &GivenPhase,
+    values: &Values<'_>,
+    asked: Option<u32>,
+    findings: &mut Findings,
+) {
     if job.kind != GivenKind::ArgumentDump || asked.is_some() {
         return;
     }
     let place = values.place("world_size");
-    if values.setting("world_size").is_none() {
+    let is_told = phase
+        .arguments
+        .iter()
+        .any(|given| given.flag == "world_size");
+    if !is_told {
         findings.push(
             Diagnostic::warning("world-assumed", "the log does not say `world_size`")
                 .at(
@@ -84,7 +95,7 @@ fn check_log(job: &GivenJob, values: &Values<'_>, asked: Option<u32>, findings: 
                 )
                 .with_help("`--world N` says how many ranks there are"),
         );
-    } else if values.count("world_size").is_none() {
+    } else if values.setting("world_size").is_some() && values.count("world_size").is_none() {
         let message = "`world_size` is no number of ranks";
         findings.push(Diagnostic::error("wrong-value", message).at(
             place,
