@@ -296,7 +296,7 @@ fn bombs_end_at_their_limits() {
     refused(
         &format!("f() {{\n{body}}}\n{calls}python a.py --a\n"),
         "shell-size",
-        7,
+        509,
     );
     let nested = "${a:-".repeat(100_000);
     refused(&format!("python a.py --a {nested}"), "shell-syntax", 1);

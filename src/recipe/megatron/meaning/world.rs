@@ -95,7 +95,12 @@ fn check_log(
                 )
                 .with_help("`--world N` says how many ranks there are"),
         );
-    } else if values.setting("world_size").is_some() && values.count("world_size").is_none() {
+        return;
+    }
+    // What is no number at all was refused where it was read.
+    let is_read = values.setting("world_size").is_some();
+    let is_count = values.is_given("world_size") && values.count("world_size").is_some();
+    if is_read && !is_count {
         let message = "`world_size` is no number of ranks";
         findings.push(Diagnostic::error("wrong-value", message).at(
             place,
