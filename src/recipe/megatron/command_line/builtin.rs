@@ -3,7 +3,7 @@
 use super::lexer::Item;
 use super::script::{Flow, Halt, Script, as_word, command_name, item_span};
 use super::shell::{Taken, TooLong, Value};
-use super::text::Text;
+use super::text::{NO_CHAR, Text};
 use super::word::{Piece, Word};
 
 impl Script {
@@ -100,7 +100,7 @@ impl Script {
             text.push_all(&field.0);
         }
         let count = self.launches.len();
-        self.deeper(text.0.first().copied().unwrap_or((' ', 0)))?;
+        self.deeper(text.0.first().copied().unwrap_or(NO_CHAR))?;
         let flow = self.commands(&text.0)?;
         self.shallower();
         self.tell_from(count, &remarks);
@@ -161,10 +161,9 @@ impl Script {
                     .push((name.clone(), saved));
             }
             self.assign(item)?;
-            let at = item_span(item);
             let at = match item {
                 Item::Assignment { name, .. } | Item::Array { name, .. } => name.span(),
-                Item::Word(_) | Item::Arithmetic(_) => at.start..at.start + name.len(),
+                Item::Word(_) | Item::Arithmetic(_) => literal_of(item).span(),
             };
             match (takes_back, exports) {
                 (true, _) => self.shell.unexport(&name),

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use super::lexer::{Command, Document, Item, Lexed, Operator, Token};
-use super::text::{Char, Text};
+use super::text::{Char, NO_CHAR, Text};
 use super::word::{LexError, Piece, Word, plain_word};
 use crate::recipe::limits::SCRIPT_NESTING_MAX;
 
@@ -513,5 +513,5 @@ pub(super) fn first_char(item: &Item) -> Char {
             name.0.first().copied()
         }
     };
-    first.unwrap_or((' ', 0))
+    first.unwrap_or(NO_CHAR)
 }

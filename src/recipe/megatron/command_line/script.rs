@@ -12,7 +12,7 @@ use super::program::{
     reads_document, starts_none, unread_launch,
 };
 use super::shell::{Exported, Remark, Saved, Shell, Taken, TooLong, Value};
-use super::text::{Char, Text};
+use super::text::{Char, NO_CHAR, Text};
 use super::word::{self, LexError, Piece, Word};
 use crate::recipe::limits::{LAUNCHES_MAX, SCRIPT_DEPTH_MAX, SCRIPT_NESTING_MAX};
 use crate::recipe::megatron::catalogue::{Effect, variable};
@@ -374,7 +374,7 @@ impl Script {
         assignments: &[Item],
         remarks: Vec<Remark>,
     ) -> Result<(), Halt> {
-        let at = script.0.first().copied().unwrap_or((' ', 0));
+        let at = script.0.first().copied().unwrap_or(NO_CHAR);
         self.deeper(at)?;
         let mark = self.shell.enter();
         for assignment in assignments {
@@ -476,8 +476,10 @@ fn in_doubt(exported: &Exported, used: &Range<usize>) -> Option<Remark> {
     })
 }
 
+/// Where a character stands; nowhere for [`NO_CHAR`].
 pub(super) fn range_of((c, at): Char) -> Range<usize> {
-    at as usize..at as usize + c.len_utf8()
+    let length = if c == NO_CHAR.0 { 0 } else { c.len_utf8() };
+    at as usize..at as usize + length
 }
 
 /// An item behind a command's name is a word, whatever it looks like.

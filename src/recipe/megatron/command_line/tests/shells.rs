@@ -277,3 +277,26 @@ fn here_documents_are_scripts_for_a_shell_only() {
     let script = "cat > x.sh <<-EOF\n\tpython b.py --b 'open\n\tEOF\npython a.py --a\n";
     assert_eq!(arguments(script), ["--a=-"]);
 }
+
+#[test]
+fn places_stay_within_the_text() {
+    // Words whose characters come from anywhere in it, or from nowhere.
+    for script in [
+        "\u{feff}'' x; '' && python a.py --a",
+        "f() { eval \"export $X$Y\"; python a.py --a; }; Y=bcdef X=a;f",
+        "\u{feff}bash -c '' ; export ''; python a.py --\u{e9}",
+        "eval \"'\u{e9}\" \"b' && python a.py --a\"",
+        "N=\u{e9}; export \"$N\" $((N)); python a.py --a",
+        "\u{feff}if '' ; then '' ; fi ; ( '' ) ; python a.py --a",
+    ] {
+        let (source, _, found) = given(script);
+        for finding in &found {
+            let (place, _) = finding.place.as_ref().expect("every finding has a place");
+            assert!(
+                source.text.get(place.span.clone()).is_some(),
+                "{script}: {finding:?}"
+            );
+            finding.to_plain();
+        }
+    }
+}
