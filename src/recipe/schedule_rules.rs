@@ -120,6 +120,13 @@ fn learning_rate(recipe: &Recipe, rules: &mut Rules<'_>) {
             "OptimizerParamScheduler: `assert self.max_lr >= self.min_lr`",
         );
     }
+}
+
+/// The scheduler that runs counts samples in 32 bits (`learning_rate.wgsl`); a job that is only
+/// scaled from may count further.
+pub(super) fn samples(recipe: &Recipe, table: &Table, findings: &mut Findings) {
+    let mut rules = Rules { table, findings };
+    let decay = recipe.lr_decay_iters;
     let samples = u64::from(decay) * u64::from(recipe.global_batch_size);
     if samples > u64::from(u32::MAX) {
         rules.refuse(

@@ -25,10 +25,15 @@ pub fn import(
     findings: &mut Findings,
 ) -> Option<Import> {
     let (given, understood) = imported::job(source, path, overrides, findings)?;
-    let scenario = imported::small(&understood, source, overrides, findings).map(|scaled| {
+    let scenario = imported::small(&understood, source, overrides, findings).and_then(|scaled| {
         let text = imported::generated(&given, &understood, &scaled, path, overrides);
         let name = escaped(&source.name);
-        format!("# Made of {name} by `bitproof import recipe`.\n{text}")
+        // What `check` would refuse is refused here.
+        let small = Source::new(format!("{name} (scaled)"), text.as_str());
+        imported::from_generated(&small, path, overrides, findings)?;
+        Some(format!(
+            "# Made of {name} by `bitproof import recipe`.\n{text}"
+        ))
     });
     Some(Import {
         given,

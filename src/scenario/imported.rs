@@ -235,7 +235,8 @@ fn checkpoint(understood: &Understood, steps: u32, asked: u32) -> Option<Checkpo
     })
 }
 
-fn from_generated(
+/// The scenario that `check` runs of a generated text.
+pub(super) fn from_generated(
     source: &Source,
     path: &Path,
     overrides: &Overrides,

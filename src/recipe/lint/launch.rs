@@ -6,6 +6,10 @@ use crate::diagnostic::Severity::{Error, Warning};
 
 const VALIDATOR: &str = "validate_args, megatron/training/arguments.py";
 const CONFIG: &str = "TransformerConfig.__post_init__";
+const SCHEDULER: &str =
+    "OptimizerParamScheduler.__init__, megatron/core/optimizer_param_scheduler.py";
+const OPTIMIZER: &str =
+    "OptimizerConfig.__post_init__, megatron/core/optimizer/optimizer_config.py";
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -16,6 +20,14 @@ pub(super) const RULES: &[Rule] = &[
         source: VALIDATOR,
         fix: "add `--use-distributed-optimizer` and `--overlap-grad-reduce`",
         find: param_gather,
+    },
+    Rule {
+        id: "gather-with-step",
+        severity: Error,
+        reason: "the first chunk's parameters are gathered while the optimizer steps on the others",
+        source: VALIDATOR,
+        fix: "add what is missing, or leave `--overlap-param-gather-with-optimizer-step` out",
+        find: gather_with_step,
     },
     Rule {
         id: "interleaving-too-short",
@@ -40,6 +52,30 @@ pub(super) const RULES: &[Rule] = &[
         source: VALIDATOR,
         fix: "lower `--min-lr`",
         find: learning_rate,
+    },
+    Rule {
+        id: "decay-without-steps",
+        severity: Error,
+        reason: "the learning rate decays over at least one step, and the warm-up ends before",
+        source: SCHEDULER,
+        fix: "leave the decay out, to let it take the whole run, or make it longer",
+        find: decay,
+    },
+    Rule {
+        id: "seed-not-positive",
+        severity: Error,
+        reason: "generators take positive seeds only",
+        source: "_set_random_seed, megatron/training/initialize.py",
+        fix: "use a seed above 0",
+        find: seed,
+    },
+    Rule {
+        id: "narrow-optimizer-state",
+        severity: Error,
+        reason: "only the precision-aware optimizer keeps its state in another type than fp32",
+        source: OPTIMIZER,
+        fix: "add `--use-precision-aware-optimizer`, or leave the type out",
+        find: optimizer_state,
     },
     Rule {
         id: "save-without-interval",
@@ -200,6 +236,65 @@ fn param_gather(job: &Job<'_>) -> Option<Found> {
         "overlapped gathers of parameters",
         label,
     )
+}
+
+fn gather_with_step(job: &Job<'_>) -> Option<Found> {
+    let (values, dest) = (job.values, "overlap_param_gather_with_optimizer_step");
+    if !values.flag(dest) {
+        return None;
+    }
+    let label = if !values.flag("use_distributed_optimizer") {
+        "without the distributed optimizer"
+    } else if !values.flag("overlap_param_gather") {
+        "without `--overlap-param-gather`"
+    } else if job.understood.fields.vpp.is_none() {
+        "without an interleaved pipeline"
+    } else {
+        return None;
+    };
+    job.argument_found(
+        dest,
+        "parameters gathered during the optimizer's step",
+        label,
+    )
+}
+
+/// `lr_decay_steps > 0` and `lr_warmup_steps < lr_decay_steps`, as far as single arguments say.
+fn decay(job: &Job<'_>) -> Option<Found> {
+    let empty = ["lr_decay_iters", "lr_decay_samples"]
+        .into_iter()
+        .find(|dest| job.values.integer(dest).is_some_and(|steps| steps <= 0));
+    if let Some(dest) = empty {
+        return job.argument_found(dest, "a decay without a step", "expected more than 0");
+    }
+    let dest = "lr_warmup_fraction";
+    let whole = job
+        .values
+        .real(dest)
+        .is_some_and(|fraction| fraction >= 1.0);
+    let message = "the warm-up takes the whole decay";
+    whole.then(|| job.argument_found(dest, message, "expected less than 1"))?
+}
+
+fn seed(job: &Job<'_>) -> Option<Found> {
+    let seed = job.values.integer("seed").filter(|seed| *seed <= 0)?;
+    job.argument_found("seed", &format!("the seed {seed}"), "expected more than 0")
+}
+
+fn optimizer_state(job: &Job<'_>) -> Option<Found> {
+    if job.values.flag("use_precision_aware_optimizer") {
+        return None;
+    }
+    let types = [
+        "main_grads_dtype",
+        "main_params_dtype",
+        "exp_avg_dtype",
+        "exp_avg_sq_dtype",
+    ];
+    let narrow = |dest: &&str| job.values.text(dest).is_some_and(|word| word != "fp32");
+    let dest = types.into_iter().find(narrow)?;
+    let message = format!("{dest} without the precision-aware optimizer");
+    job.argument_found(dest, &message, "expected fp32")
 }
 
 fn interleaving(job: &Job<'_>) -> Option<Found> {

@@ -48,7 +48,48 @@ const DET: &str = "--deterministic-mode: true\n";
 const TP2: &str = "--tensor-model-parallel-size: 2\n";
 const FSDP: &str = "--use-megatron-fsdp: true\n--ckpt-format: fsdp_dtensor\n";
 
+const OVERLAPPED_STEP: &str = "--overlap-param-gather-with-optimizer-step: true\n\
+    --use-distributed-optimizer: true\n--overlap-param-gather: true\n\
+    --overlap-grad-reduce: true\n--pipeline-model-parallel-size: 2\n";
+const INTERLEAVED_STEP: &str = "--overlap-param-gather-with-optimizer-step: true\n\
+    --use-distributed-optimizer: true\n--overlap-param-gather: true\n\
+    --overlap-grad-reduce: true\n--pipeline-model-parallel-size: 2\n\
+    --num-virtual-stages-per-pipeline-rank: 2\n";
+
 const PAIRS: &[Pair] = &[
+    (
+        "decay-without-steps",
+        ["", "--lr-decay-iters: 0\n"],
+        ["", "--lr-decay-iters: 1\n"],
+    ),
+    (
+        "decay-without-steps",
+        ["", "--lr-warmup-fraction: 1.0\n"],
+        ["", "--lr-warmup-fraction: 0.5\n"],
+    ),
+    (
+        "seed-not-positive",
+        ["", "--seed: 0\n"],
+        ["", "--seed: 1\n"],
+    ),
+    (
+        "narrow-optimizer-state",
+        ["", "--exp-avg-dtype: bf16\n"],
+        ["", "--exp-avg-dtype: fp32\n"],
+    ),
+    (
+        "narrow-optimizer-state",
+        ["", "--exp-avg-sq-dtype: fp8\n"],
+        [
+            "",
+            "--exp-avg-sq-dtype: fp8\n--use-precision-aware-optimizer: true\n",
+        ],
+    ),
+    (
+        "gather-with-step",
+        ["", OVERLAPPED_STEP],
+        ["", INTERLEAVED_STEP],
+    ),
     (
         "nccl-protocol-open",
         ["NCCL_ALGO: Ring\n", ""],

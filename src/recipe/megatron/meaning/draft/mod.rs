@@ -91,8 +91,13 @@ impl Draft<'_, '_> {
 
     /// A count of the same name, where it is known.
     fn count(&mut self, key: &str) {
-        if let Some(number) = self.inputs.values.integer(key) {
-            let place = self.inputs.values.place(key).clone();
+        self.count_of(key, key);
+    }
+
+    /// What is negative or absurd is refused where the recipe is read, as it was written.
+    fn count_of(&mut self, key: &str, dest: &str) {
+        if let Some(number) = self.inputs.values.integer(dest) {
+            let place = self.inputs.values.place(dest).clone();
             self.put(key, Value::Integer(number), place);
         }
     }
