@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::fault::Component;
+use crate::numerics::Digest;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
 use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
@@ -12,7 +13,7 @@ use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
     Certificate, FirstDivergence, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome,
-    PointCount, Remedy, ReshardResult, ScenarioIdentity,
+    PointCount, Remedy, ReshardResult, ScenarioIdentity, SelfTestResult,
 };
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
@@ -21,7 +22,7 @@ use crate::prove::{Grade, token, vacuity, witness};
 use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, Free, OracleKind, Scope, Values};
 use crate::train::Trainer;
-use crate::world::GroupId;
+use crate::world::{GroupId, RunRecord};
 
 /// Probability that L5's bound may be wrong.
 const SAMPLING_DELTA: f64 = 0.05;
@@ -87,7 +88,7 @@ pub(super) fn outcome(
         remedies,
         losses,
         regression: None,
-        certificate: certificate(session, options, is_replay),
+        certificate: certificate(session, options, &findings.reference, is_replay),
         not_covered: not_covered(session),
         not_said: not_said(grade, verdicts.across.is_some()),
     }
@@ -404,7 +405,12 @@ fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<
     Some(token::of_restart(session, place as u32, found.cut).encode())
 }
 
-fn certificate(session: &Session, options: CheckOptions, is_replay: bool) -> Certificate {
+fn certificate(
+    session: &Session,
+    options: CheckOptions,
+    reference: &RunRecord,
+    is_replay: bool,
+) -> Certificate {
     let recipe = serde_json::to_vec(&session.scenario.recipe).expect("a recipe has a JSON form");
     Certificate {
         recipe_hash: blake3::hash(&recipe).to_string(),
@@ -417,7 +423,21 @@ fn certificate(session: &Session, options: CheckOptions, is_replay: bool) -> Cer
             true => "none: this is a replay".to_string(),
             false => r2r::describe(options.workers),
         },
+        root_hash: root_hash(reference),
+        self_test: SelfTestResult {
+            expressions: session.self_test.expressions.len(),
+            differing: session.self_test.differing().collect(),
+        },
     }
+}
+
+fn root_hash(reference: &RunRecord) -> String {
+    let roots = reference.roots.iter();
+    let all = roots.fold(Digest::default(), |all, ((step, rank), root)| {
+        let place = Digest::of_words(&[*step, *rank]);
+        all.then(place).then(*root)
+    });
+    all.to_string()
 }
 
 fn plan_basis(session: &Session) -> String {
@@ -461,6 +481,7 @@ fn not_covered(session: &Session) -> Vec<String> {
             .to_string(),
         "hardware corruption, and whether the training is correct".to_string(),
     ];
+    list.extend(own_arithmetic(session));
     let recipe = &session.scenario.recipe;
     list.extend(run_synchronously(recipe));
     let variables = &recipe.env;
@@ -512,6 +533,28 @@ fn not_covered(session: &Session) -> Vec<String> {
         list.push(format!("what these variables change: {names}"));
     }
     list
+}
+
+/// What an adapter that is not strict leaves open.
+fn own_arithmetic(session: &Session) -> Option<String> {
+    let identity = session.engine_identity();
+    if identity.strict {
+        return None;
+    }
+    let differing: Vec<&str> = session.self_test.differing().collect();
+    let found = match differing[..] {
+        [] => "its compiler may rewrite expressions, though the self-test found none that it does"
+            .to_string(),
+        _ => format!(
+            "its self-test differs from IEEE 754 in: {}",
+            differing.join(", ")
+        ),
+    };
+    Some(format!(
+        "sums that are exact, absorbed or ordered by IEEE 754's rules (L1 to L4), which count as \
+         bounded here: {} is not strict; {found}",
+        identity.adapter
+    ))
 }
 
 /// What the job does beside the training and the simulation does in its place.

@@ -22,15 +22,29 @@ pub struct Verdicts {
 
 /// The verdicts of a whole check.
 pub(super) fn of_check(session: &Session, findings: &Findings) -> Verdicts {
+    let strict = session.engine_identity().strict;
     let within = common(session, findings).max(of_reach(session, findings, Reach::Within));
     let across = session
         .scenario
         .free
         .contains(&Free::Placement)
         .then(|| within.max(of_reach(session, findings, Reach::Across)));
+    let (within, across) = (
+        on_engine(within, strict),
+        across.map(|g| on_engine(g, strict)),
+    );
     Verdicts {
         within: Some(within),
         across,
+    }
+}
+
+/// The ladder's rungs for one input reason with IEEE 754's rounding. Where the engine's arithmetic
+/// is another, they are no proof: what its own runs show is all there is.
+fn on_engine(grade: Grade, strict: bool) -> Grade {
+    match grade {
+        Grade::ProvedOnThisInput if !strict => Grade::Bounded,
+        grade => grade,
     }
 }
 
@@ -186,6 +200,16 @@ mod tests {
             assert_eq!(proved, rung.holds_for_all_inputs(), "{rung:?}");
             let bounded = of_rung(Some(rung)) == Grade::Bounded;
             assert_eq!(bounded, rung == Rung::L5, "{rung:?}");
+        }
+    }
+
+    #[test]
+    fn a_proof_by_rounding_needs_strict_arithmetic() {
+        let input = Grade::ProvedOnThisInput;
+        assert_eq!(on_engine(input, true), input);
+        assert_eq!(on_engine(input, false), Grade::Bounded);
+        for grade in [Grade::Proved, Grade::Bounded, Grade::Divergent] {
+            assert_eq!(on_engine(grade, false), grade);
         }
     }
 

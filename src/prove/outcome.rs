@@ -425,4 +425,15 @@ pub struct Certificate {
     pub assumptions: Vec<String>,
     /// How the second run differed in what must not matter.
     pub second_run: String,
+    /// Over every rank's digest of every step of the reference run: equal on two strict engines.
+    pub root_hash: String,
+    /// Expressions of the engine's self-test, and the names of those with other bits than IEEE 754.
+    pub self_test: SelfTestResult,
+}
+
+/// The engine's self-test in short.
+#[derive(Clone, Debug, Serialize)]
+pub struct SelfTestResult {
+    pub expressions: usize,
+    pub differing: Vec<&'static str>,
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::engine::self_test::SelfTest;
 use crate::engine::{Engine, EngineError, EngineIdentity};
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
@@ -67,6 +68,8 @@ pub struct Session {
     pub plans_at_full_size: bool,
     corpus: Corpus,
     engine: Box<dyn Engine>,
+    /// What the engine's arithmetic gave on expressions that compilers rewrite.
+    pub self_test: SelfTest,
     how: CheckOptions,
 }
 
@@ -99,6 +102,8 @@ impl Session {
         };
         let corpus = Corpus::Bytes(bytes.clone());
         corpus.check(options.model.seq_length, options.model.padded_vocab_size)?;
+        let mut engine = how.engine.open(how.workers)?;
+        let self_test = SelfTest::run(engine.as_mut(), &registry)?;
         Ok(Session {
             world: World {
                 ranks: options.layout.world_size(),
@@ -109,7 +114,8 @@ impl Session {
             data_hash: Digest::of_bytes(&bytes),
             corpus,
             options: Arc::new(options),
-            engine: how.engine.open(how.workers)?,
+            engine,
+            self_test,
             how: how.clone(),
             scenario,
             environment,
@@ -156,8 +162,11 @@ impl Session {
         *hasher.finalize().as_bytes()
     }
 
+    /// What runs the kernels: strict only if its self-test found nothing either.
     pub fn engine_identity(&self) -> EngineIdentity {
-        self.engine.identity()
+        let mut identity = self.engine.identity();
+        identity.strict &= self.self_test.strict();
+        identity
     }
 
     pub fn group_count(&self) -> usize {
