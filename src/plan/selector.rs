@@ -7,7 +7,7 @@ use crate::numerics::Dtype;
 use crate::plan::Plan;
 use crate::plan::build::build;
 use crate::plan::channels::Communicator;
-use crate::plan::environment::Environment;
+use crate::recipe::nccl::Environment;
 use crate::plan::request::{Backend, Collective, PlanError, Reduction, Request};
 use crate::topology::Allocation;
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::diagnostic::escaped;
 use crate::fault::Component;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
@@ -463,20 +464,7 @@ fn not_covered(session: &Session) -> Vec<String> {
     ];
     let recipe = &session.scenario.recipe;
     list.extend(run_synchronously(recipe));
-    let variables = &recipe.env;
-    let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
-    if !set("NCCL_ALGO") {
-        list.push(
-            "the algorithms NCCL would choose by size and topology: NCCL_ALGO is not set, and Ring \
-             is assumed, as Megatron's deterministic mode sets it"
-                .to_string(),
-        );
-    }
-    if !set("NCCL_PROTO") {
-        list.push(
-            "the protocol NCCL would choose: NCCL_PROTO is not set, Simple is assumed".into(),
-        );
-    }
+    list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     list.push(format!(
         "hazards after the first {HAZARD_STEPS} steps, and anything after step {}",
         session.scenario.steps
@@ -507,10 +495,9 @@ fn not_covered(session: &Session) -> Vec<String> {
             );
         }
     }
-    if !session.environment.not_modelled.is_empty() {
-        let names = session.environment.not_modelled.join(", ");
-        list.push(format!("what these variables change: {names}"));
-    }
+    let variables = recipe.variables_not_covered();
+    let changes = |(name, what)| format!("what {} changes: {what}", escaped(name));
+    list.extend(variables.map(changes));
     list
 }
 

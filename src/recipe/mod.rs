@@ -10,6 +10,7 @@ mod in_code;
 mod limits;
 pub mod lint;
 pub mod megatron;
+pub mod nccl;
 mod read;
 mod reshard;
 mod rules;

@@ -124,6 +124,8 @@ fn aux_loss_fusion(values: &Values<'_>) -> Option<Violation> {
     })
 }
 
+/// As Megatron compares it, which is not as NCCL reads it: words between commas, in this case only,
+/// and `^NVLS` is one of them (`apply_determinism_env`).
 fn nccl_algo(env: &[GivenVariable]) -> Option<Violation> {
     let refused = |value: &str| {
         let mut tokens = value
@@ -178,7 +180,7 @@ fn variable(
     reason: &'static str,
 ) -> Option<Violation> {
     let given = last(env, name)?;
-    broken(given.value.trim()).then(|| Violation {
+    broken(&given.value).then(|| Violation {
         rule: name,
         standing: Standing::Current,
         place: given.place.clone(),

@@ -80,6 +80,21 @@ const PAIRS: &[Pair] = &[
         ["NCCL_ALGO: ^NVLS,NVLSTree\n", ""],
     ),
     (
+        "nvls-tree-left-on",
+        ["NCCL_ALGO: \"ring;allreduce:^nvls\"\n", ""],
+        ["NCCL_ALGO: \"ring;broadcast:^nvls\"\n", ""],
+    ),
+    (
+        "nvls-open",
+        ["NCCL_ALGO: ^Tree\n", ""],
+        ["NCCL_ALGO: \"^NVLS,nvlstree\"\n", ""],
+    ),
+    (
+        "nccl-function-without-algorithm",
+        ["NCCL_ALGO: Tree\n", ""],
+        ["NCCL_ALGO: Ring;AllReduce:Tree\n", ""],
+    ),
+    (
         "nvls-open",
         ["CUDA_DEVICE_MAX_CONNECTIONS: 1\n", ""],
         ["NCCL_NVLS_ENABLE: 0\n", ""],

@@ -14,7 +14,9 @@ mod read;
 mod spelling;
 mod yaml;
 
-pub use catalogue::{Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, variable};
+pub use catalogue::{
+    Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, not_covered, variable,
+};
 pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 pub use log_file::open;
 pub(crate) use meaning::Values;

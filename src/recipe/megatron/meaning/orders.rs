@@ -26,7 +26,8 @@ pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable], shown: bool) ->
             "one stream adds the microbatches' gradients in the order of the schedule",
         ),
     ];
-    if !values.flag("deterministic_mode") && !env.iter().any(|given| given.name == "NCCL_ALGO") {
+    let is_open = variable(env, "NCCL_ALGO").is_none_or(str::is_empty);
+    if !values.flag("deterministic_mode") && is_open {
         let reason = match shown {
             true => "not set: NCCL would choose by size and topology; the plans here are Ring's",
             false => "a log does not show it: the plans here are Ring's",
