@@ -18,6 +18,8 @@ mod scale;
 mod schedule_rules;
 mod shape;
 
+pub(crate) use environment::CUBLAS_WORKSPACES;
+
 pub use argument::{
     LrDecayStyle, Normalization, PositionEmbedding, RecomputeGranularity, RecomputeMethod,
     RecomputeModule,

@@ -54,11 +54,13 @@ struct Checkpoint {
     reshard: Vec<String>,
 }
 
-/// What is said about a job without running it: every finding, errors included.
+/// What is said about a job without running it: every finding, errors included, up to those of the
+/// scaled scenario and of the command line.
 pub(super) fn linted(source: &Source, path: &Path, overrides: &Overrides) -> Vec<Diagnostic> {
-    let mut findings = Findings::default();
-    job(source, path, overrides, &mut findings);
-    findings.into_vec()
+    match scenario(source, path, overrides) {
+        Ok(loaded) => loaded.warnings,
+        Err(findings) => findings,
+    }
 }
 
 /// The job's scenario, scaled.

@@ -2,6 +2,7 @@
 //! Megatron-LM; pending: NVIDIA/Megatron-LM#7419, #6254).
 
 use crate::diagnostic::Place;
+use crate::recipe::CUBLAS_WORKSPACES;
 use crate::recipe::megatron::{GivenVariable, Values};
 
 /// Whether Megatron checks a rule today.
@@ -62,7 +63,7 @@ const ACCEPTED: [Accepted; 2] = [
     },
     Accepted {
         name: "CUBLAS_WORKSPACE_CONFIG",
-        values: &[":4096:8", ":16:8"],
+        values: &CUBLAS_WORKSPACES,
         shown: ":4096:8 or :16:8",
         reason: "with other workspaces cuBLAS may split a product differently from run to run",
     },

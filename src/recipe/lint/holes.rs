@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::rule::{Found, Job, Rule};
 use crate::diagnostic::Severity::{Note, Warning};
+use crate::recipe::CUBLAS_WORKSPACES;
 use crate::recipe::nccl::{Algorithm, Environment, Function};
 
 const NCCL: &str = "NCCL documentation, environment variables; bitproof's plans";
@@ -155,15 +156,31 @@ pub(super) const RULES: &[Rule] = &[
         find: |job| arrival(job, "determinism.attention_backward"),
     },
     Rule {
+        id: "expert-combine-arrival",
+        severity: Warning,
+        reason: "the rows that several experts return for one token are added by atomics \
+            (scatter_add_), in the order in which they arrive",
+        source: "unpermute, megatron/core/transformer/moe/moe_utils.py; Megatron-LM#5718, #7149",
+        fix: "add `--deterministic-mode`",
+        find: expert_combine,
+    },
+    Rule {
+        id: "mamba-arrival",
+        severity: Warning,
+        reason: "the convolution's backward adds by atomics, and Triton tunes the scan's kernels \
+            by timing, on each rank by itself",
+        source: "megatron/core/ssm; NVIDIA/Megatron-LM#6655, Megatron-LM#5718",
+        fix: "add `--deterministic-mode`",
+        find: mamba,
+    },
+    Rule {
         id: "cublas-workspace-open",
         severity: Note,
-        reason: "cuBLAS may choose another split of a product with another workspace",
+        reason: "where several streams are active cuBLAS may pick another product, and another \
+            split of it, from run to run; it promises the same bits with :4096:8 and :16:8",
         source: "cuBLAS documentation, results reproducibility",
         fix: "set CUBLAS_WORKSPACE_CONFIG=:4096:8",
-        find: |job| {
-            let unset = job.unset("CUBLAS_WORKSPACE_CONFIG");
-            unset.filter(|_| !job.is_deterministic())
-        },
+        find: cublas_workspace,
     },
     Rule {
         id: "causal-conv1d-version",
@@ -200,6 +217,17 @@ fn channels(job: &Job<'_>) -> Option<Found> {
     );
     match (least, most) {
         (Some(least), Some(most)) if least == most => None,
+        (Some(_), Some(_))
+            if job
+                .nccl()
+                .is_some_and(|nccl| nccl.min_channels > nccl.max_channels) =>
+        {
+            job.variable_found(
+                "NCCL_MIN_NCHANNELS",
+                "NCCL_MIN_NCHANNELS is above NCCL_MAX_NCHANNELS".to_string(),
+                "NCCL cuts to the greatest, then fills up to this",
+            )
+        }
         (Some(_), Some(_)) => job.variable_found(
             "NCCL_MAX_NCHANNELS",
             "NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS differ".to_string(),
@@ -208,6 +236,22 @@ fn channels(job: &Job<'_>) -> Option<Found> {
         (None, _) => job.unset("NCCL_MIN_NCHANNELS"),
         (_, None) => job.unset("NCCL_MAX_NCHANNELS"),
     }
+}
+
+fn cublas_workspace(job: &Job<'_>) -> Option<Found> {
+    let name = "CUBLAS_WORKSPACE_CONFIG";
+    if job.is_deterministic() {
+        // Set by Megatron where it is not; another value is a violation.
+        return None;
+    }
+    let value = job.text(name).unwrap_or_default();
+    if CUBLAS_WORKSPACES.contains(&value) {
+        return None;
+    }
+    job.unset(name).or_else(|| {
+        let message = format!("{name} is neither :4096:8 nor :16:8");
+        job.variable_found(name, message, "fixes no workspace")
+    })
 }
 
 fn tuner(job: &Job<'_>) -> Option<Found> {
@@ -363,6 +407,31 @@ fn is_hybrid(job: &Job<'_>) -> bool {
     values.is_given("hybrid_layer_pattern")
         || values.is_given("hybrid_override_pattern")
         || values.flag("is_hybrid_model")
+}
+
+fn expert_combine(job: &Job<'_>) -> Option<Found> {
+    let values = job.values;
+    let several = values.count("moe_router_topk").unwrap_or(2) > 1;
+    let experts = values.is_given("num_experts") && several;
+    if job.is_deterministic() || !experts || values.flag("moe_permute_fusion") {
+        return None;
+    }
+    job.argument_found(
+        "num_experts",
+        "what experts return is added as it arrives",
+        "no --deterministic-mode",
+    )
+}
+
+fn mamba(job: &Job<'_>) -> Option<Found> {
+    if job.is_deterministic() || !is_hybrid(job) {
+        return None;
+    }
+    Some(Found {
+        message: "Mamba layers without deterministic kernels".to_string(),
+        place: job.values.phase_place().clone(),
+        label: "no --deterministic-mode".to_string(),
+    })
 }
 
 fn causal_conv1d(job: &Job<'_>) -> Option<Found> {

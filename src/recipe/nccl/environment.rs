@@ -157,27 +157,27 @@ impl Environment {
         let algorithm = names(&|one| !self.algorithms.contains_key(&one));
         if !algorithm.is_empty() {
             let said = match self.algorithms.is_empty() {
-                true => "NCCL_ALGO is not set",
-                false => "NCCL_ALGO does not name it",
+                true => "NCCL_ALGO is not set".to_string(),
+                false => format!("NCCL_ALGO does not speak of {algorithm}"),
             };
             assumed.push(format!(
-                "the algorithms NCCL would choose by size and topology for {algorithm}: {said}, \
-                 and Ring is assumed, as Megatron's deterministic mode sets it"
+                "the algorithms NCCL would choose by size and topology: {said}, and Ring is \
+                 assumed, as Megatron's deterministic mode sets it"
             ));
         }
-        let count = |one: Function| {
+        let protocol = names(&|one| {
             let choice = self.protocols.get(&one);
-            choice.map_or(Protocol::ALL.len(), |choice| choice.allowed.len())
-        };
-        let protocol = names(&|one| count(one) > 1);
+            choice.is_none_or(|choice| choice.allowed.len() > 1)
+        });
         if !protocol.is_empty() {
             let said = match self.protocols.is_empty() {
-                true => "NCCL_PROTO is not set, Simple is assumed",
-                false => "NCCL_PROTO leaves several, the first of Simple, LL128 and LL is assumed",
+                true => "NCCL_PROTO is not set, Simple is assumed".to_string(),
+                false => format!(
+                    "NCCL_PROTO leaves several for {protocol}, the first of Simple, LL128 and LL \
+                     is assumed"
+                ),
             };
-            assumed.push(format!(
-                "the protocol NCCL would choose for {protocol}: {said}"
-            ));
+            assumed.push(format!("the protocol NCCL would choose: {said}"));
         }
         assumed
     }

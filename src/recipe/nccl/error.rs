@@ -93,7 +93,9 @@ impl EnvironmentError {
             EnvironmentError::NotModelled { .. } | EnvironmentError::Ambiguous { .. } => {
                 "to check the job as it would run with it: NCCL_ALGO=Ring"
             }
-            EnvironmentError::NoAlgorithm { .. } => "name one for it, such as `Ring;AllReduce:Tree`",
+            EnvironmentError::NoAlgorithm { .. } => {
+                "name one for it, such as `Ring;AllReduce:Tree`"
+            }
             EnvironmentError::NoProtocol { .. } => "leave one of Simple, LL and LL128",
             EnvironmentError::BadNumber { .. } => "leave it out to have NCCL's default",
         }

@@ -35,11 +35,9 @@ const CHOICE: Effect =
     Open("which algorithm or protocol NCCL chooses where NCCL_ALGO and NCCL_PROTO leave several");
 const CHANNELS: Effect = Open("how many channels cut a buffer; bitproof's follow NCCL's defaults");
 const CHUNKS: Effect = Open("chunks of other protocols; bitproof's follow NCCL's defaults");
-const REGISTERED: Effect = Open(
-    "whether buffers are registered: NCCL may then take other kernels and channels for them",
-);
-const SWITCH: Effect =
-    Open("whether NCCL may sum in switches, whose order is not simulated; 0 is");
+const REGISTERED: Effect =
+    Open("whether buffers are registered: NCCL may then take other kernels and channels for them");
+const SWITCH: Effect = Open("whether NCCL may sum in switches, whose order is not simulated; 0 is");
 const SETTINGS: Effect = Open("a file may set any NCCL variable, and is not read");
 const LOG: Effect = NoBits("what is logged");
 const HARNESS: Effect = NoBits("read by Megatron's test harness, not by Megatron");
@@ -65,8 +63,7 @@ const COMPILED: Effect = Open(
 );
 const DEVICES: Effect =
     Open("which GPU a rank gets, and so its place in a ring; bitproof's is the placement's");
-const BUILD: Effect =
-    Open("which build of a library is loaded; bitproof's kernels are its own");
+const BUILD: Effect = Open("which build of a library is loaded; bitproof's kernels are its own");
 const EXPERTS: Effect = NoBits(
     "read by the expert dispatcher (HybridEP, DeepEP), which this recipe's \
     layout decides on",
@@ -204,10 +201,7 @@ const NCCL: &[Variable] = &[
     var("NCCL_TOPO_DUMP_FILE*", LOG),
     var("NCCL_GRAPH_DUMP_FILE*", LOG),
     var("NCCL_CHECK*", NoBits("which pointers are checked")),
-    var(
-        "NCCL_COMM_*",
-        NoBits("how and when a communicator is made"),
-    ),
+    var("NCCL_COMM_*", NoBits("how and when a communicator is made")),
     var(
         "NCCL_ASYNC_ERROR_HANDLING",
         NoBits("what PyTorch does when a call fails"),
@@ -217,10 +211,7 @@ const NCCL: &[Variable] = &[
         NoBits("whether the host waits for a call"),
     ),
     var("NCCL_LAUNCH_MODE", NoBits("how kernels are launched")),
-    var(
-        "NCCL_SET_STACK_SIZE",
-        NoBits("memory of a kernel's stack"),
-    ),
+    var("NCCL_SET_STACK_SIZE", NoBits("memory of a kernel's stack")),
     var(
         "NCCL_IGNORE_CPU_AFFINITY",
         NoBits("on which cores NCCL's threads run"),
@@ -309,10 +300,7 @@ const LIBRARIES: &[Variable] = &[
         NoBits("the host waits for each kernel"),
     ),
     var("CUDA_MODULE_LOADING", NoBits("when kernels are loaded")),
-    var(
-        "CUDA_CACHE_*",
-        NoBits("where compiled kernels are kept"),
-    ),
+    var("CUDA_CACHE_*", NoBits("where compiled kernels are kept")),
     but(&["0"], "CUDA_FORCE_PTX_JIT", BUILD),
     var(
         "CUDA_GRAPHS_USE_NODE_PRIORITY",
@@ -451,7 +439,9 @@ const WATCHED: [&str; 9] = [
 pub fn not_covered(name: &str, value: &str) -> Option<&'static str> {
     match variable(name) {
         Some(known) => known.open(value),
-        None if WATCHED.iter().any(|start| name.starts_with(start)) => Some("bitproof does not know it"),
+        None if WATCHED.iter().any(|start| name.starts_with(start)) => {
+            Some("bitproof does not know it")
+        }
         None => None,
     }
 }

@@ -134,10 +134,7 @@ fn variables_are_found_by_name_and_by_the_longest_start() {
         variable("NCCL_P2P_NET_CHUNKSIZE").unwrap().name,
         "NCCL_P2P_NET_CHUNKSIZE"
     );
-    assert_eq!(
-        variable("NCCL_P2P_READ_ENABLE").unwrap().name,
-        "NCCL_P2P_*"
-    );
+    assert_eq!(variable("NCCL_P2P_READ_ENABLE").unwrap().name, "NCCL_P2P_*");
     assert_eq!(variable("NCCL_ALGOO"), None);
     // What is open says so at every value but those at which nothing follows.
     for (name, value, is_named) in [

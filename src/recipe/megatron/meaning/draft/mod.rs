@@ -12,6 +12,7 @@ use super::understood::{Derivation, World};
 use super::values::Values;
 use crate::diagnostic::document::{Entry, Item, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place};
+use crate::recipe::CUBLAS_WORKSPACES;
 use crate::recipe::nccl::SIMULATED;
 
 /// What a recipe is made of.
@@ -256,6 +257,17 @@ impl Draft<'_, '_> {
             let reason = "--deterministic-mode sets it where it is not set (determinism.py)";
             self.derive("env.NCCL_ALGO", "Ring", reason);
         }
+        // Kept where it is empty, too: the job is known to leave it open.
+        let name = "CUBLAS_WORKSPACE_CONFIG";
+        let last = self.inputs.env.iter().rfind(|given| given.name == name);
+        let (value, place_of) = match last {
+            Some(given) => (given.value.clone(), &given.place),
+            None if self.inputs.fields.deterministic_mode => {
+                (CUBLAS_WORKSPACES[0].to_string(), &place)
+            }
+            None => (String::new(), &place),
+        };
+        entries.insert(name.to_string(), entry(Value::Text(value), place_of));
         let table = Table {
             place: place.clone(),
             entries,

@@ -278,7 +278,11 @@ fn what_is_used_leads_somewhere() {
 fn an_argument_that_nothing_reads_is_seen() {
     let catalogue = Catalogue::default();
     let outcomes = BESIDE.map(|beside| outcome(&line("", beside)));
-    for unread in ["--attention-softmax-in-fp32", "--log-interval", "--no-rope-fusion"] {
+    for unread in [
+        "--attention-softmax-in-fp32",
+        "--log-interval",
+        "--no-rope-fusion",
+    ] {
         let (argument, _) = catalogue.find(unread).unwrap();
         assert!(leads_nowhere(argument, &outcomes), "{unread}");
     }
