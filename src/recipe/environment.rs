@@ -69,8 +69,8 @@ fn without_effect(name: &str, entry: &Entry) -> Diagnostic {
     }
 }
 
-/// The workspaces with which cuBLAS promises the same bits in every run, whatever streams are active
-/// (cuBLAS documentation, results reproducibility).
+/// The workspaces with which cuBLAS promises the same bits in every run, whatever streams are
+/// active (cuBLAS documentation, results reproducibility).
 pub(crate) const CUBLAS_WORKSPACES: [&str; 2] = [":4096:8", ":16:8"];
 
 /// Why a job whose environment leaves cuBLAS's workspace open is not covered in this.

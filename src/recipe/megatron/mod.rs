@@ -22,6 +22,6 @@ pub use log_file::open;
 pub(crate) use meaning::Values;
 pub use meaning::{
     CaseFields, Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood,
-    Verdict, World, WorldBasis, understand,
+    Verdict, World, WorldBasis, tally, understand,
 };
 pub use read::{is_megatron, kind_of};

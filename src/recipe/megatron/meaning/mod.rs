@@ -17,7 +17,7 @@ mod world;
 pub use fields::CaseFields;
 pub use understood::{
     Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood, Verdict, World,
-    WorldBasis,
+    WorldBasis, tally,
 };
 pub(crate) use values::Values;
 
@@ -63,7 +63,12 @@ pub fn understand(
     if findings.error_count() == errors_before {
         assert!(needs.is_empty(), "each need is an error");
         let (table, more) = draft::table(&inputs, findings);
-        recipe = Recipe::full_size_from_table(&table, "", findings);
+        let mut own = Findings::default();
+        recipe = Recipe::full_size_from_table(&table, "", &mut own);
+        // What variables mean was judged with the arguments.
+        let told = own.into_vec().into_iter();
+        told.filter(|finding| finding.code != "env-without-effect")
+            .for_each(|finding| findings.push(finding));
         derived.extend(more);
         if let Some(error) = recipe.as_ref().and_then(Recipe::nccl_refusal) {
             let place = values.phase_place();

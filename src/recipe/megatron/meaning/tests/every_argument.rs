@@ -220,9 +220,12 @@ fn leads_nowhere(argument: &Argument, outcomes: &[String]) -> bool {
     !BESIDE.iter().zip(outcomes).any(differs)
 }
 
+/// Two jobs that differ in one argument.
+type Pair = fn() -> [Read; 2];
+
 /// Arguments that the lines of [`leads_nowhere`] cannot vary, each with a job that says it and one
 /// that does not.
-const APART: [(&str, fn() -> [Read; 2]); 4] = [
+const APART: [(&str, Pair); 4] = [
     // The small model has it.
     ("bf16", || [line("", ""), without("--bf16", "")]),
     // They stand in the place of the small model's own.
