@@ -516,6 +516,11 @@ fn run_synchronously(recipe: &Recipe) -> impl Iterator<Item = String> {
             recipe.overlap_param_gather,
             "overlap_param_gather: parameters are gathered before the next forward",
         ),
+        (
+            recipe.num_virtual_stages_per_pipeline_rank > 1,
+            "overlap_p2p_comm, Megatron's default in an interleaved pipeline: sends between \
+             stages end before the next computation",
+        ),
     ];
     let on = switches.into_iter().filter(|(on, _)| *on);
     on.map(|(_, what)| format!("hazards of {what} here; run synchronously, and not checked"))

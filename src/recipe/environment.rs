@@ -38,7 +38,8 @@ pub(super) fn environment(table: &Table, findings: &mut Findings) -> BTreeMap<St
                 continue;
             }
         };
-        if !SIMULATED.contains(&name.as_str()) {
+        // An empty value is none.
+        if !SIMULATED.contains(&name.as_str()) && !value.is_empty() {
             findings.push(without_effect(name, entry));
         }
         variables.insert(name.clone(), value);
