@@ -180,7 +180,7 @@ const BESIDE: [&str; 11] = [
 ];
 
 /// What a job was understood to be, and what was said of it. Places, and the list of arguments
-/// itself, differ between any two jobs: they are left out.
+/// itself, differ between any two jobs: they are left out, and so is that a value is none.
 fn outcome(read: &Read) -> String {
     let Understood {
         recipe,
@@ -191,6 +191,7 @@ fn outcome(read: &Read) -> String {
     let said: Vec<(&str, &str)> = read
         .findings
         .iter()
+        .filter(|finding| finding.code != "wrong-value")
         .map(|finding| (finding.code, finding.message.as_str()))
         .collect();
     format!("{recipe:?} {world:?} {rerun:?} {said:?}")
@@ -202,7 +203,10 @@ fn values(argument: &Argument) -> Vec<String> {
         Kind::Word(words) => words.iter().map(|word| format!(" {word}")).collect(),
         Kind::Int | Kind::Ints => [" 1", " 2", " 8", " 64"].map(String::from).to_vec(),
         Kind::Float | Kind::Floats => [" 0.25", " 0.5"].map(String::from).to_vec(),
-        _ => vec![String::new()],
+        Kind::Text | Kind::Texts => [" another", " core_attn", " mlp"]
+            .map(String::from)
+            .to_vec(),
+        Kind::On | Kind::Off | Kind::GeneratedOff | Kind::Toggle => vec![String::new()],
     }
 }
 
@@ -289,4 +293,76 @@ fn an_argument_that_nothing_reads_is_seen() {
         let (argument, _) = catalogue.find(unread).unwrap();
         assert!(leads_nowhere(argument, &outcomes), "{unread}");
     }
+}
+
+/// A variable that is used, and two environments that differ in it alone.
+const VARIABLES: [(&str, [&str; 2]); 13] = [
+    ("NCCL_ALGO", ["NCCL_ALGO: Ring", "NCCL_ALGO: Tree"]),
+    ("NCCL_PROTO", ["NCCL_PROTO: Simple", "NCCL_PROTO: LL"]),
+    ("NCCL_BUFFSIZE", ["", "NCCL_BUFFSIZE: 1048576"]),
+    ("NCCL_MIN_NCHANNELS", ["", "NCCL_MIN_NCHANNELS: 4"]),
+    ("NCCL_MAX_NCHANNELS", ["", "NCCL_MAX_NCHANNELS: 4"]),
+    (
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        ["", "NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0"],
+    ),
+    (
+        "NVTE_FLASH_ATTN",
+        [
+            "NVTE_FUSED_ATTN: 0\n  NVTE_FLASH_ATTN: 1",
+            "NVTE_FUSED_ATTN: 0\n  NVTE_FLASH_ATTN: 0",
+        ],
+    ),
+    (
+        "NVTE_FUSED_ATTN",
+        [
+            "NVTE_FLASH_ATTN: 0\n  NVTE_FUSED_ATTN: 1",
+            "NVTE_FLASH_ATTN: 0\n  NVTE_FUSED_ATTN: 0",
+        ],
+    ),
+    (
+        "CUBLAS_WORKSPACE_CONFIG",
+        [
+            "CUBLAS_WORKSPACE_CONFIG: :4096:8",
+            "CUBLAS_WORKSPACE_CONFIG: :0:0",
+        ],
+    ),
+    ("GPUS_PER_NODE", ["GPUS_PER_NODE: 4", "GPUS_PER_NODE: 2"]),
+    (
+        "NNODES",
+        [
+            "GPUS_PER_NODE: 4\n  NNODES: 1",
+            "GPUS_PER_NODE: 4\n  NNODES: 2",
+        ],
+    ),
+    (
+        "NUM_NODES",
+        [
+            "GPUS_PER_NODE: 4\n  NUM_NODES: 1",
+            "GPUS_PER_NODE: 4\n  NUM_NODES: 2",
+        ],
+    ),
+    ("WORLD_SIZE", ["WORLD_SIZE: 4", "WORLD_SIZE: 2"]),
+];
+
+#[test]
+fn a_variable_that_is_used_leads_somewhere() {
+    use super::super::super::catalogue::{variable, variable_names};
+    let used = |name: &&str| matches!(variable(name).unwrap().effect, Effect::Used(_));
+    let mut names: Vec<&str> = variable_names().filter(used).collect();
+    let mut tried = VARIABLES.map(|(name, _)| name).to_vec();
+    names.sort_unstable();
+    tried.sort_unstable();
+    assert_eq!(names, tried);
+    let read = |env: &str| {
+        let entries = entries();
+        let text = format!("ENV_VARS:\n  SKIP_PYTEST: 1\n  {env}\nMODEL_ARGS:\n{entries}");
+        let name = "test_cases/gpt/a/model_config.yaml";
+        outcome(&understood(name, &text, UnderstandOptions::default()))
+    };
+    for (name, [one, other]) in VARIABLES {
+        assert_ne!(read(one), read(other), "{name}");
+    }
+    // Beside the environment that a recipe keeps: what nothing reads leaves it as it is.
+    assert_eq!(read(""), read("NCCL_DEBUG: INFO"));
 }
