@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::JobArgs;
 use super::output::{self, ObjectFormat, talk, warn};
 use crate::diagnostic::{Diagnostic, Findings, Source, escaped};
-use crate::recipe::megatron::{GivenKind, JudgedArgument, Understood, open};
+use crate::recipe::megatron::{GivenKind, JudgedArgument, Understood, open, tally};
 use crate::report::Exit;
 use crate::scenario::{Import, Overrides, import};
 
@@ -194,6 +194,8 @@ fn human(source: &Source, import: &Import, is_sound: bool) -> String {
     let world = &understood.world;
     text += &format!("world: {} ({})\n", world.size, escaped(&world.reason));
     text += &layout(understood);
+    let all = understood.arguments.iter().chain(&understood.variables);
+    text += &format!("arguments and variables: {}\n", tally(all));
     table(&mut text, "arguments", &understood.arguments);
     table(&mut text, "variables", &understood.variables);
     if !understood.derived.is_empty() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::diagnostic::escaped;
 use crate::fault::Component;
 use crate::numerics::Digest;
 use crate::numerics::ladder::sampling_bound;
@@ -484,20 +485,7 @@ fn not_covered(session: &Session) -> Vec<String> {
     list.extend(own_arithmetic(session));
     let recipe = &session.scenario.recipe;
     list.extend(run_synchronously(recipe));
-    let variables = &recipe.env;
-    let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
-    if !set("NCCL_ALGO") {
-        list.push(
-            "the algorithms NCCL would choose by size and topology: NCCL_ALGO is not set, and Ring \
-             is assumed, as Megatron's deterministic mode sets it"
-                .to_string(),
-        );
-    }
-    if !set("NCCL_PROTO") {
-        list.push(
-            "the protocol NCCL would choose: NCCL_PROTO is not set, Simple is assumed".into(),
-        );
-    }
+    list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     list.push(format!(
         "hazards after the first {HAZARD_STEPS} steps, and anything after step {}",
         session.scenario.steps
@@ -528,10 +516,9 @@ fn not_covered(session: &Session) -> Vec<String> {
             );
         }
     }
-    if !session.environment.not_modelled.is_empty() {
-        let names = session.environment.not_modelled.join(", ");
-        list.push(format!("what these variables change: {names}"));
-    }
+    let variables = recipe.variables_not_covered();
+    let changes = |(name, what)| format!("what {} changes: {what}", escaped(name));
+    list.extend(variables.map(changes));
     list
 }
 
@@ -571,6 +558,11 @@ fn run_synchronously(recipe: &Recipe) -> impl Iterator<Item = String> {
         (
             recipe.overlap_param_gather,
             "overlap_param_gather: parameters are gathered before the next forward",
+        ),
+        (
+            recipe.num_virtual_stages_per_pipeline_rank > 1,
+            "overlap_p2p_comm, Megatron's default in an interleaved pipeline: sends between \
+             stages end before the next computation",
         ),
     ];
     let on = switches.into_iter().filter(|(on, _)| *on);

@@ -10,12 +10,15 @@ mod in_code;
 mod limits;
 pub mod lint;
 pub mod megatron;
+pub mod nccl;
 mod read;
 mod reshard;
 mod rules;
 mod scale;
 mod schedule_rules;
 mod shape;
+
+pub(crate) use environment::CUBLAS_WORKSPACES;
 
 pub use argument::{
     LrDecayStyle, Normalization, PositionEmbedding, RecomputeGranularity, RecomputeMethod,

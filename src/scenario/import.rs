@@ -25,12 +25,12 @@ pub fn import(
     findings: &mut Findings,
 ) -> Option<Import> {
     let (given, understood) = imported::job(source, path, overrides, findings)?;
-    let scenario = imported::small(&understood, source, overrides, findings).and_then(|scaled| {
+    let small = imported::small(&understood, source, overrides, findings);
+    let scenario = small.and_then(|scaled| {
         let text = imported::generated(&given, &understood, &scaled, path, overrides);
+        // What a check would refuse is refused here, too.
+        imported::read_back(source, &text, path, overrides, findings)?;
         let name = escaped(&source.name);
-        // What `check` would refuse is refused here.
-        let small = Source::new(format!("{name} (scaled)"), text.as_str());
-        imported::from_generated(&small, path, overrides, findings)?;
         Some(format!(
             "# Made of {name} by `bitproof import recipe`.\n{text}"
         ))

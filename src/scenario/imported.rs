@@ -54,11 +54,13 @@ struct Checkpoint {
     reshard: Vec<String>,
 }
 
-/// What is said about a job without running it: every finding, errors included.
+/// What is said about a job without running it: every finding, errors included, up to those of the
+/// scaled scenario and of the command line.
 pub(super) fn linted(source: &Source, path: &Path, overrides: &Overrides) -> Vec<Diagnostic> {
-    let mut findings = Findings::default();
-    job(source, path, overrides, &mut findings);
-    findings.into_vec()
+    match scenario(source, path, overrides) {
+        Ok(loaded) => loaded.warnings,
+        Err(findings) => findings,
+    }
 }
 
 /// The job's scenario, scaled.
@@ -73,8 +75,7 @@ pub(super) fn scenario(
     };
     let loaded = small(&understood, source, overrides, &mut findings).and_then(|scaled| {
         let text = generated(&given, &understood, &scaled, path, overrides);
-        let name = format!("{} (scaled)", source.name);
-        let mut loaded = from_generated(&Source::new(name, text), path, overrides, &mut findings)?;
+        let mut loaded = read_back(source, &text, path, overrides, &mut findings)?;
         loaded.imported = Some(imported(source, &given, &understood, scaled));
         Some(loaded)
     });
@@ -235,13 +236,15 @@ fn checkpoint(understood: &Understood, steps: u32, asked: u32) -> Option<Checkpo
     })
 }
 
-/// The scenario that `check` runs of a generated text.
-pub(super) fn from_generated(
+/// Reads the generated text as any scenario.
+pub(super) fn read_back(
     source: &Source,
+    text: &str,
     path: &Path,
     overrides: &Overrides,
     findings: &mut Findings,
 ) -> Option<super::Scenario> {
+    let source = &Source::new(format!("{} (scaled)", source.name), text);
     // What the job is was said above; these change the small scenario only.
     let overrides = Overrides {
         world: None,
@@ -331,3 +334,6 @@ impl Imported {
         is_assumed(&self.world)
     }
 }
+
+#[cfg(test)]
+mod tests;

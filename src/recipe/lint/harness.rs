@@ -58,10 +58,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn resumes(job: &Job<'_>) -> bool {
-    job.given.test_type.as_deref() == Some("ckpt-resume")
-}
-
 fn at_phase(job: &Job<'_>, message: String, label: &str) -> Option<Found> {
     Some(Found {
         message,
@@ -71,7 +67,7 @@ fn at_phase(job: &Job<'_>, message: String, label: &str) -> Option<Found> {
 }
 
 fn resume_without_checkpoint(job: &Job<'_>) -> Option<Found> {
-    if !resumes(job) {
+    if !job.given.resumes() {
         return None;
     }
     let missing = ["save", "load"]
@@ -89,7 +85,7 @@ fn resume_without_checkpoint(job: &Job<'_>) -> Option<Found> {
 }
 
 fn resume_without_state(job: &Job<'_>) -> Option<Found> {
-    if !resumes(job) {
+    if !job.given.resumes() {
         return None;
     }
     let parts = [

@@ -121,6 +121,21 @@ const PAIRS: &[Pair] = &[
         ["NCCL_ALGO: ^NVLS,NVLSTree\n", ""],
     ),
     (
+        "nvls-tree-left-on",
+        ["NCCL_ALGO: \"ring;allreduce:^nvls\"\n", ""],
+        ["NCCL_ALGO: \"ring;broadcast:^nvls\"\n", ""],
+    ),
+    (
+        "nvls-open",
+        ["NCCL_ALGO: ^Tree\n", ""],
+        ["NCCL_ALGO: \"^NVLS,nvlstree\"\n", ""],
+    ),
+    (
+        "nccl-function-without-algorithm",
+        ["NCCL_ALGO: Tree\n", ""],
+        ["NCCL_ALGO: Ring;AllReduce:Tree\n", ""],
+    ),
+    (
         "nvls-open",
         ["CUDA_DEVICE_MAX_CONNECTIONS: 1\n", ""],
         ["NCCL_NVLS_ENABLE: 0\n", ""],
@@ -195,6 +210,101 @@ const PAIRS: &[Pair] = &[
             "",
             "--deterministic-mode: true\n--experimental-attention-variant: gdn\n",
         ],
+    ),
+    (
+        "expert-combine-arrival",
+        ["", "--num-experts: 8\n"],
+        ["", "--num-experts: 8\n--deterministic-mode: true\n"],
+    ),
+    (
+        "mamba-arrival",
+        ["", "--hybrid-layer-pattern: M-M*\n"],
+        [
+            "",
+            "--deterministic-mode: true\n--hybrid-layer-pattern: M-M*\n",
+        ],
+    ),
+    (
+        "cublas-workspace-open",
+        ["CUBLAS_WORKSPACE_CONFIG: :0:0\n", ""],
+        ["CUBLAS_WORKSPACE_CONFIG: :16:8\n", ""],
+    ),
+    (
+        "nccl-channels-open",
+        ["NCCL_MIN_NCHANNELS: 8\nNCCL_MAX_NCHANNELS: 4\n", ""],
+        ["NCCL_MIN_NCHANNELS: 8\nNCCL_MAX_NCHANNELS: 8\n", ""],
+    ),
+    (
+        "attention-backend-variables",
+        ["NVTE_FLASH_ATTN: 0\n", ""],
+        ["NVTE_FLASH_ATTN: 1\n", ""],
+    ),
+    (
+        "attention-backend-variables",
+        ["NVTE_FUSED_ATTN: 1\n", "--attention-backend: flash\n"],
+        [
+            "NVTE_FLASH_ATTN: 1\nNVTE_FUSED_ATTN: 0\n",
+            "--attention-backend: flash\n",
+        ],
+    ),
+    (
+        "query-key-scaling-variable",
+        ["NVTE_APPLY_QK_LAYER_SCALING: 1\n", ""],
+        [
+            "NVTE_APPLY_QK_LAYER_SCALING: 1\n",
+            "--apply-query-key-layer-scaling: true\n",
+        ],
+    ),
+    (
+        "query-key-scaling-variable",
+        ["", "--apply-query-key-layer-scaling: true\n"],
+        [
+            "",
+            "--apply-query-key-layer-scaling: true\n--transformer-impl: local\n",
+        ],
+    ),
+    (
+        "said-twice",
+        ["", "--encoder-seq-length: 64\n"],
+        ["", "--decoder-seq-length: 64\n"],
+    ),
+    (
+        "gather-with-optimizer-step",
+        [
+            "",
+            "--overlap-param-gather-with-optimizer-step: true\n--overlap-param-gather: true\n\
+            --overlap-grad-reduce: true\n--use-distributed-optimizer: true\n",
+        ],
+        [
+            "",
+            "--overlap-param-gather-with-optimizer-step: true\n--overlap-param-gather: true\n\
+            --overlap-grad-reduce: true\n--use-distributed-optimizer: true\n\
+            --pipeline-model-parallel-size: 2\n--num-virtual-stages-per-pipeline-rank: 2\n",
+        ],
+    ),
+    (
+        "experts-without-sequence-parallel",
+        ["", "--num-experts: 8\n--tensor-model-parallel-size: 2\n"],
+        [
+            "",
+            "--num-experts: 8\n--tensor-model-parallel-size: 2\n--sequence-parallel: true\n",
+        ],
+    ),
+    (
+        "cuda-graph-allocator",
+        [
+            "PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True\n",
+            "--cuda-graph-impl: local\n",
+        ],
+        [
+            "PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True\nNCCL_GRAPH_REGISTER: 0\n",
+            "--cuda-graph-impl: local\n",
+        ],
+    ),
+    (
+        "several-data-sources",
+        ["", "--mock-data: true\n--data-path: /a\n"],
+        ["", "--data-path: /a\n"],
     ),
     (
         "param-gather-alone",

@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostic, Findings};
 /// A `ckpt-resume` test trains to the end, deletes the last checkpoint and trains again from the
 /// one before.
 pub(super) fn rerun(job: &GivenJob, values: &Values<'_>, train_iters: Option<u64>) -> Rerun {
-    let resumes = job.test_type.as_deref() == Some("ckpt-resume");
+    let resumes = job.resumes();
     let interval = values.count("save_interval").map(u64::from);
     let restart = match (interval, train_iters) {
         (Some(interval), Some(steps)) if resumes && interval > 0 && interval < steps => {
@@ -27,7 +27,7 @@ const LEFT_OUT: [&str; 3] = ["finetune", "no_load_optim", "no_load_rng"];
 
 /// A resumed run here loads everything: a job whose test resumes without some of it is another.
 pub(super) fn partial_load(job: &GivenJob, values: &Values<'_>, findings: &mut Findings) {
-    let resumes = job.test_type.as_deref() == Some("ckpt-resume");
+    let resumes = job.resumes();
     for dest in LEFT_OUT.iter().filter(|dest| values.flag(dest)) {
         let place = values.place(dest);
         let flag = dest.replace('_', "-");

@@ -12,7 +12,8 @@ pub enum Verdict {
     /// The recipe follows it.
     #[serde(rename = "used")]
     Used,
-    /// It names inputs that bitproof has in its own form: text, tokenizer, files.
+    /// It names what bitproof has in its own form: text, tokenizer, files, kernels. Of a variable
+    /// from which bits may follow so: the certificate names it under *not covered*.
     #[serde(rename = "replaced")]
     Replaced,
     /// No bit of a training step follows from it.
@@ -24,12 +25,22 @@ pub enum Verdict {
     /// Megatron knows no such argument, or not this value of it.
     #[serde(rename = "invalid")]
     Invalid,
-    /// A variable that the catalogue does not hold: nothing is said of it.
+    /// A variable that the catalogue does not hold. Of the libraries that decide bits, the
+    /// certificate names it under *not covered*.
     #[serde(rename = "unknown")]
     Unknown,
 }
 
 impl Verdict {
+    pub const ALL: [Verdict; 6] = [
+        Verdict::Used,
+        Verdict::Replaced,
+        Verdict::NoBits,
+        Verdict::Unsupported,
+        Verdict::Invalid,
+        Verdict::Unknown,
+    ];
+
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Used => "used",
@@ -54,6 +65,19 @@ pub struct JudgedArgument {
     pub reason: String,
     #[serde(serialize_with = "file_and_line")]
     pub place: Place,
+}
+
+/// How many arguments and variables were understood how, in words.
+pub fn tally<'a>(judged: impl Iterator<Item = &'a JudgedArgument> + Clone) -> String {
+    let count = |kind: Verdict| {
+        let count = judged.clone().filter(|one| one.verdict == kind).count();
+        (count > 0).then(|| match kind {
+            Verdict::NoBits => format!("{count} change no bits"),
+            other => format!("{count} {}", other.words()),
+        })
+    };
+    let counts: Vec<String> = Verdict::ALL.into_iter().filter_map(count).collect();
+    counts.join(", ")
 }
 
 /// `file:line:column`, counted from 1.
