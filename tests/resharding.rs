@@ -123,7 +123,7 @@ fn the_state_is_equal_at_load_on_every_layout() {
                 found.drifts.is_empty() && found.hazards.is_empty(),
                 "{found}"
             );
-            assert!(found.points > 0 && found.sensitive == 0, "{found}");
+            assert!(found.points > 0 && found.sensitive.is_empty(), "{found}");
         }
     }
 }
@@ -218,11 +218,99 @@ fn parting_without_a_reason_is_a_fault() {
     *loss = f32::from_bits(loss.to_bits() ^ 1);
     let found = straight.resumed_on("2x2xNone", 1);
     assert!(
-        found.is_equal_at_load() && found.parts_without_reason(),
+        found.is_equal_at_load() && found.plans.is_empty(),
         "{found}"
     );
     assert!(found.is_broken());
     assert_eq!(found.parting().map(|parting| parting.step), Some(3));
+    assert_eq!(found.unexcused(), found.parting());
+}
+
+/// A reason excuses what lies behind it, and nothing before: norms that are summed in another order
+/// are none for a loss.
+#[test]
+fn a_later_reason_excuses_no_earlier_parting() {
+    let mut straight = Straight::new(plain(RESTARTS));
+    let sound = straight.resumed_on("2x2x2", 1);
+    assert!(!sound.plans.is_empty() && !sound.is_broken(), "{sound}");
+    let key = (2, "lm loss".to_string());
+    let loss = straight.reference.metrics.get_mut(&key).expect("a loss");
+    *loss = f32::from_bits(loss.to_bits() ^ 1);
+    let found = straight.resumed_on("2x2x2", 1);
+    let unexcused = found.unexcused().expect("no forward sum is another");
+    assert!(
+        unexcused.step == 2 && unexcused.what.starts_with("lm loss"),
+        "{found}"
+    );
+    assert!(
+        found.is_broken()
+            && found
+                .to_string()
+                .contains("no difference of the layouts acts")
+    );
+}
+
+/// Changes what is loaded on every rank, and what the load is compared with, alike: the state is
+/// equal at the load, and is not the straight run's.
+fn loaded_otherwise(straight: &mut Straight, component: Component, name: &str, word: u32) {
+    let state = straight.reference.checkpoints.get_mut(&1).expect("kept");
+    let mut changed = 0;
+    for ((_, of, tensor), words) in state.iter_mut() {
+        if *of == component && tensor == name {
+            words.words[0] = word;
+            changed += 1;
+        }
+    }
+    assert!(changed > 0, "{name}");
+}
+
+/// A fault that shows in forward alone, where data parallelism is another: means and gradients are
+/// other sums, and excuse no token's loss.
+#[test]
+fn a_parameter_that_changes_unseen_is_caught_in_forward() {
+    let name = "decoder.layers.0.self_attention.linear_qkv.weight";
+    for (change, layout) in [
+        ("lr = ", "2x2x2"),
+        ("lr = ", "2x1xNone"),
+        ("clip_grad = 0.0\nlr = ", "2x2x2"),
+    ] {
+        let mut straight = Straight::new(scenario(("lr = ", change), RESTARTS));
+        let sound = straight.resumed_on(layout, 1);
+        assert!(!sound.is_broken(), "{sound}");
+        loaded_otherwise(&mut straight, Component::Model, name, 0x3f80_0000);
+        let found = straight.resumed_on(layout, 1);
+        assert!(found.is_equal_at_load() && found.is_broken(), "{found}");
+        let unexcused = found.unexcused().unwrap();
+        assert!(
+            unexcused.step == 2 && unexcused.what.starts_with("forward, the loss of token"),
+            "{layout}: {unexcused:?}"
+        );
+    }
+}
+
+/// Counters and what is computed from them alone are excused by no sum, even where forward is.
+#[test]
+fn a_scheduler_that_resumes_elsewhere_is_caught() {
+    for layout in ["1x4xNone", "2x1xNone", "2x2x2"] {
+        let mut straight = Straight::new(scenario(
+            ("lr = ", "lr_decay_style = 'linear'\nclip_grad = 0.0\nlr = "),
+            RESTARTS,
+        ));
+        loaded_otherwise(&mut straight, Component::Scheduler, "num_steps", 16);
+        let found = straight.resumed_on(layout, 1);
+        assert!(found.is_equal_at_load() && found.is_broken(), "{found}");
+        let second = &found.steps[0];
+        let unexcused: Vec<_> = second
+            .partings
+            .iter()
+            .filter(|p| p.because.is_none())
+            .collect();
+        assert!(!unexcused.is_empty(), "{layout}: {second:?}");
+        if layout == "2x2x2" {
+            let unmoved = second.unmoved.as_ref().expect("another learning rate");
+            assert!(unmoved.component == Component::MainParams, "{unmoved}");
+        }
+    }
 }
 
 #[test]

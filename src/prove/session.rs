@@ -9,6 +9,7 @@ use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
 use crate::plan::{Environment, EnvironmentError};
 use crate::prove::full_size::FullSizeCounts;
+use crate::prove::memory;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::twins::Twins;
@@ -218,6 +219,10 @@ impl Session {
             plans: match self.plans_at_full_size {
                 true => None,
                 false => Some(self.world.plans.clone()),
+            },
+            sums: match self.scenario.checkpoint.reshard.is_empty() {
+                true => None,
+                false => Some(memory::states_kept(&self.scenario)),
             },
         }
     }
