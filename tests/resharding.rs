@@ -9,9 +9,9 @@ use bitproof::prove::check::reference_run;
 use bitproof::prove::oracle::res;
 use bitproof::prove::oracle::reshard::{self, Resharding, Resume};
 use bitproof::prove::outcome::{OracleVerdict, Outcome};
-use bitproof::prove::session::Session;
+use bitproof::prove::session::{CheckError, Session};
 use bitproof::prove::sweep::Sweep;
-use bitproof::prove::{CheckOptions, Grade, Silent, check};
+use bitproof::prove::{CheckOptions, Grade, Silent, Token, check, replay};
 use bitproof::recipe::ReshardLayout;
 use bitproof::scenario::{OracleKind, Overrides, Scenario};
 use bitproof::train::CanonicalError;
@@ -203,7 +203,7 @@ fn other_sums_are_told_with_their_addends() {
     for word in [
         "resharded 2x2xNone -> 1x4xNone after step 1",
         "first at step 2",
-        "lm loss",
+        "forward, the loss of token",
     ] {
         assert!(text.contains(word), "{text}");
     }
@@ -410,6 +410,93 @@ fn misplaced_state_is_caught_in_memory() {
             assert_eq!(fate.missed, None, "{layout}: {fate:?}");
         }
     }
+}
+
+/// Two hosts of four whose ranks lie otherwise. On the own layout no sum of three addends is left
+/// to the placement; on the other one gradients are sums of four.
+fn placed(checkpoint: &str) -> Scenario {
+    let allocation = |name: &str, hosts: &str| {
+        format!(
+            "[[allocations]]\nname = \"{name}\"\ntext = \"\"\"\nname = \"{name}\"\n\
+             hosts = {hosts}\n\"\"\"\n"
+        )
+    };
+    let lists = [
+        allocation("block", "[[0, 1, 2, 3], [4, 5, 6, 7]]"),
+        allocation("dealt", "[[0, 1, 6, 7], [2, 3, 4, 5]]"),
+    ];
+    let text = format!(
+        "free = ['placement']\n{}\n[checkpoint]\n{checkpoint}\n{}",
+        RECIPE.replacen("lr = ", "clip_grad = 0.0\nlr = ", 1),
+        lists.concat()
+    );
+    let source = Source::new("placed.toml", text);
+    let loaded = Scenario::from_source(&source, Path::new("placed.toml"), &Overrides::default());
+    loaded
+        .unwrap_or_else(|findings| panic!("{findings:?}"))
+        .scenario
+}
+
+/// The resumed run is swept on every allocation, and what parts there alone has its own token.
+#[test]
+fn another_layout_is_checked_across_allocations_and_replayed() {
+    let own = outcome(placed("restarts = [[1]]"));
+    assert_eq!(own.across, own.within, "{own}");
+    let scenario = placed("restarts = [[1], [2]]\nreshard = ['2x2x2', '2x1xNone']");
+    let found = outcome(scenario.clone());
+    assert_eq!(found.within, own.within, "{found}");
+    assert_eq!(found.across, Some(Grade::Divergent), "{found}");
+    let moved = &found.reshardings[2];
+    assert!(moved.to == "2x1xNone" && moved.sensitive == 0 && moved.sensitive_across > 0);
+    assert!(
+        moved.summary.contains("part across allocations"),
+        "{}",
+        moved.summary
+    );
+    let line = found.replay.expect("a failure ends with a line to paste");
+    assert!((30..=45).contains(&line.len()), "{line}");
+    let token = Token::decode(&line).unwrap();
+    let options = CheckOptions { workers: 1 };
+    let again = replay(scenario.clone(), &token, options, &Silent).expect("it is there again");
+    assert_eq!(again.reshardings, [moved.clone()]);
+    assert_eq!((again.within, again.across), (None, Some(Grade::Divergent)));
+    // The layout that holds, and one that is not there.
+    for value in [0, 2] {
+        let other = Token { value, ..token };
+        let refused = replay(scenario.clone(), &other, options, &Silent);
+        assert!(matches!(refused, Err(CheckError::Input(_))), "{refused:?}");
+    }
+}
+
+/// Dropout on: what is carried over is equal, and that is all that is said.
+#[test]
+fn lost_generators_are_never_called_equal() {
+    let found = outcome(scenario(
+        ("lr = ", "hidden_dropout = 0.1\nlr = "),
+        "restarts = [[1]]\nreshard = ['1x4xNone', '2x2x2']",
+    ));
+    for result in &found.reshardings {
+        assert_eq!(
+            result.verdict,
+            OracleVerdict::EqualInPart,
+            "{}",
+            result.summary
+        );
+        assert!(
+            result.summary.contains("dropout masks differ by layout"),
+            "{}",
+            result.summary
+        );
+    }
+    let mut oracles = found.oracles.iter();
+    let res = oracles
+        .find(|result| result.oracle == OracleKind::RES)
+        .unwrap();
+    assert_eq!(res.verdict, OracleVerdict::EqualInPart);
+    assert!(
+        res.detail.as_ref().unwrap().contains("forks its seeds"),
+        "{res:?}"
+    );
 }
 
 fn outcome(scenario: Scenario) -> Outcome {

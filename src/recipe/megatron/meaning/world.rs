@@ -10,15 +10,16 @@ use crate::recipe::WORLD_SIZE_MAX;
 /// GPUs of the nodes that Megatron's functional tests run on (`tests/test_utils/recipes`).
 const ASSUMED: u32 = 8;
 
-/// Finds the number of ranks of `phase`; `replicas` is the least number that its layout takes.
+/// Finds the number of ranks of phase `index`; `replicas` is the least number that its layout takes.
 pub(super) fn world(
     job: &GivenJob,
-    phase: &GivenPhase,
+    index: usize,
     values: &Values<'_>,
     asked: Option<u32>,
     replicas: u32,
     findings: &mut Findings,
 ) -> World {
+    let phase = &job.phases[index];
     let found = asked
         .map(|size| World {
             size,
@@ -27,7 +28,7 @@ pub(super) fn world(
         })
         .or_else(|| logged(job, values))
         .or_else(|| nemo(phase))
-        .or_else(|| per_node(job, phase));
+        .or_else(|| per_node(job, index));
     let Some(world) = found else {
         return assumed(replicas);
     };
@@ -76,9 +77,9 @@ fn nemo(phase: &GivenPhase) -> Option<World> {
     })
 }
 
-fn per_node(job: &GivenJob, phase: &GivenPhase) -> Option<World> {
+fn per_node(job: &GivenJob, index: usize) -> Option<World> {
     let number = |names: &[&str]| -> Option<(String, u32)> {
-        let variables = phase.variables.iter().rev().chain(job.env.iter().rev());
+        let variables = job.variables(index).rev();
         let is_named = |variable: &&GivenVariable| names.contains(&variable.name.as_str());
         variables.filter(is_named).find_map(|variable| {
             let value = variable.value.trim().parse().ok()?;
@@ -91,7 +92,7 @@ fn per_node(job: &GivenJob, phase: &GivenPhase) -> Option<World> {
     };
     if let Some((name, gpus)) = number(&["GPUS_PER_NODE"]) {
         let nodes = number(&["NNODES", "NUM_NODES"]);
-        let mut all = phase.variables.iter().chain(&job.env);
+        let mut all = job.variables(index).rev();
         let named = |given: &&GivenVariable| matches!(&*given.name, "NNODES" | "NUM_NODES");
         if let (None, Some(unread)) = (&nodes, all.find(named)) {
             let (given, value) = (&unread.name, &unread.value);
