@@ -173,12 +173,6 @@ pub enum OptionsError {
     EmptyBucket,
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    #[error(
-        "{microbatches} microbatches are not a multiple of \
-         microbatch_group_size_per_virtual_pipeline_stage = {group}: a short last group is not \
-         simulated"
-    )]
-    ShortGroup { microbatches: u32, group: u32 },
     #[error("num_distributed_optimizer_instances = {0} needs use_distributed_optimizer")]
     InstancesAlone(u32),
     #[error("full recomputation of 0 layers at a time")]
@@ -264,15 +258,6 @@ impl TrainOptions {
             return Ok(());
         }
         self.pipeline_schedule(0)?;
-        let group = self.microbatch_group_size_per_virtual_pipeline_stage;
-        let microbatches = self.microbatches();
-        // The last chunk would go forward again before its backward: the head has one microbatch.
-        if !microbatches.is_multiple_of(group) {
-            return Err(OptionsError::ShortGroup {
-                microbatches,
-                group,
-            });
-        }
         Ok(())
     }
 
@@ -504,7 +489,7 @@ pub(super) mod tests {
                 "needs use_distributed_optimizer",
             ),
             (|o| interleave(o, 1), "microbatch_group_size_per_vp_stage"),
-            (|o| interleave(o, 3), "short last group"),
+            (|o| interleave(o, 4), "the last group has 1 of 5"),
         ];
         for (spoil, expected) in cases {
             let mut options = options();

@@ -130,9 +130,17 @@ impl Judge<'_> {
                 Some("its main parameter differs".to_string())
             }
             Component::Model => entering.map(str::to_string),
+            // Other layers of a rank draw other numbers of words, and no sum decides how many.
+            Component::Rng => self.masks(),
             // Counters: no sum reaches them.
             _ => None,
         }
+    }
+
+    /// Masks that are drawn otherwise.
+    fn masks(&self) -> Option<String> {
+        let is_masks = |plan: &&PlanDifference| plan.family.is_none() && plan.acts.reach_forward();
+        self.plans.iter().find(is_masks).map(PlanDifference::name)
     }
 
     /// A norm that differs scales every gradient that is clipped by it.
