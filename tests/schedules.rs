@@ -53,9 +53,9 @@ fn interleaved_stages_give_the_bits_of_plain_ones() {
         (2, 2, 4, 8),
         (4, 1, 1, 8),
         // Last groups of three, of two, and of one more than the pipeline's size.
-        (2, 2, 4, 7),
-        (2, 2, 3, 5),
-        (2, 2, 5, 8),
+        (2, 2, 4, 14),
+        (2, 2, 3, 10),
+        (2, 2, 5, 16),
     ] {
         let mut plain = with_layout(deep_options(), 1, 2, 1);
         plain.clip_grad = 0.0;

@@ -29,6 +29,7 @@ const LIMITS: Limits = Limits {
     ranks: 8,
     tensor: 2,
     pipeline: 2,
+    virtual_stages: 2,
     data: 4,
     layers_a_stage: 1,
     micro_batch_size: 2,

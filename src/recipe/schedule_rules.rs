@@ -75,7 +75,9 @@ fn interleaving(recipe: &Recipe, rules: &mut Rules<'_>) {
                 "the last group has {last} of {microbatches} microbatches, over {stages} stages"
             ),
             format!("expected a last group of none or of at least {stages}"),
-            "Megatron-LM: the last group, too, must fill the pipeline before the next chunk's turn",
+            "Megatron-LM: \"The remainder of M (the total micro-batches) divided by N (number of \
+             contiguous micro-batches in a virtual pipeline stage) should be 0, or larger than or \
+             equal to the pipeline-parallel size\"",
         );
     }
 }
