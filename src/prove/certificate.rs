@@ -239,7 +239,7 @@ fn res_result(findings: &Findings) -> OracleResult {
             ..result(OracleVerdict::Different, detail)
         };
     }
-    if let Some(found) = findings.reshardings.iter().find(|found| found.is_broken()) {
+    if let Some(found) = findings.reshardings.iter().find(|found| found.fails()) {
         let components: BTreeSet<Component> = found
             .differences
             .iter()

@@ -10,7 +10,8 @@ use crate::recipe::WORLD_SIZE_MAX;
 /// GPUs of the nodes that Megatron's functional tests run on (`tests/test_utils/recipes`).
 const ASSUMED: u32 = 8;
 
-/// Finds the number of ranks of phase `index`; `replicas` is the least number that its layout takes.
+/// Finds the number of ranks of phase `index`; `replicas` is the least number that its layout
+/// takes.
 pub(super) fn world(
     job: &GivenJob,
     index: usize,
