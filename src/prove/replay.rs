@@ -169,7 +169,7 @@ fn replay_resharding(
     let resume = Resume {
         straight: session,
         reference: &reference,
-        sweep: &sweep,
+        sums: &sweep.sums,
         cut,
     };
     let found = resume.on(&mut resharded)?;

@@ -108,9 +108,10 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
 
 /// The memory that the recipe is known to need.
 pub(super) fn size(recipe: &Recipe, table: &Place, findings: &mut Findings) {
-    buffers(recipe, table, findings);
     let bytes = recipe.state_bytes_min();
-    if bytes > STATE_BYTES_MAX {
+    if bytes <= STATE_BYTES_MAX {
+        buffers(recipe, table, findings);
+    } else {
         let gib = bytes >> 30;
         let limit = STATE_BYTES_MAX >> 30;
         let message = format!("the virtual ranks would hold at least {gib} GiB of training state");

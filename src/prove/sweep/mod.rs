@@ -28,7 +28,7 @@ pub use catalogue::{Catalogue, FoldSite};
 pub(crate) use elements::{multiplied, sum_of};
 pub use order::adjacent_swaps;
 pub use point::{Reach, Silence, SilentPoint, Tally, TallyKey};
-pub use sums::{CollectivePlace, SumKind, Sums};
+pub use sums::{CollectivePlace, SumKind, SumWatch, Sums};
 pub use witness::{Finding, FoundAddend, Side, Variable};
 
 use point::structurally_ordered;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::EngineError;
 use crate::plan::Plan;
 use crate::world::fold::{FoldJob, FoldLab, FoldNode};
-use crate::world::{Family, Name, Phase};
+use crate::world::{Family, Name, Observer, Phase};
 
 /// A collective of a step: its group's first rank, its module and its op.
 pub type CollectivePlace = (u32, Name, Name);
@@ -65,6 +65,19 @@ impl Sums {
                 .insert((node.id.step, node.ranks[0]), words);
         }
         Ok(())
+    }
+}
+
+/// Takes note of the sums of a run, and tests none of them.
+pub struct SumWatch {
+    pub sums: Sums,
+    /// Steps whose token losses are kept.
+    pub steps: BTreeSet<u32>,
+}
+
+impl Observer for SumWatch {
+    fn on_fold(&mut self, node: &FoldNode, lab: &mut FoldLab<'_>) -> Result<(), EngineError> {
+        self.sums.add(node, lab, &self.steps)
     }
 }
 

@@ -17,6 +17,9 @@ pub struct Parting {
     pub because: Option<String>,
 }
 
+/// How the place of a token's loss begins.
+pub(super) const FORWARD: &str = "forward";
+
 /// What later steps are judged by.
 pub(super) struct Judge<'a> {
     pub plans: &'a [PlanDifference],
@@ -65,8 +68,9 @@ impl Judge<'_> {
         let losses = step.token_losses.as_ref().and_then(|losses| losses.first);
         if let Some((sample, token, a, b)) = losses {
             let (a, b) = (f32::from_bits(a), f32::from_bits(b));
-            let what =
-                format!("forward, the loss of token {token} of sample {sample} ({a:?} and {b:?})");
+            let what = format!(
+                "{FORWARD}, the loss of token {token} of sample {sample} ({a:?} and {b:?})"
+            );
             take(
                 what,
                 entered().or_else(|| self.reason(|acts| acts.reach_forward())),

@@ -23,7 +23,7 @@ use crate::prove::Progress;
 use crate::prove::memory;
 use crate::prove::oracle::res;
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Reach, Sweep};
+use crate::prove::sweep::{Reach, Sums, Sweep};
 use crate::recipe::ReshardLayout;
 use crate::train::{CanonicalError, CanonicalState, Checkpoint, StateDifference};
 use crate::world::{Drift, Hazard, RunOptions, RunRecord, State, Unobserved};
@@ -144,7 +144,7 @@ pub fn resume_all(
             let run = Resume {
                 straight,
                 reference,
-                sweep,
+                sums: &sweep.sums,
                 cut: *cut,
             };
             found.push(run.on(&mut session)?);
@@ -158,8 +158,8 @@ pub fn resume_all(
 pub struct Resume<'a> {
     pub straight: &'a Session,
     pub reference: &'a RunRecord,
-    /// The sweep of the reference run.
-    pub sweep: &'a Sweep,
+    /// The sums of the reference run.
+    pub sums: &'a Sums,
     pub cut: u32,
 }
 
@@ -197,9 +197,9 @@ impl Resume<'_> {
         found
             .unread
             .extend(res::unread(self.reference, self.cut, &left));
-        found.plans = structure::differences(self, session, &sweep);
+        found.plans = structure::differences(self, session, &sweep.sums);
         found.masks_differ = structure::masks_differ(&self.straight.options, &session.options);
-        found.steps = self.later_steps(session, (&resumed, &sweep), &found.not_carried);
+        found.steps = self.later_steps(session, (&resumed, &sweep.sums), &found.not_carried);
         let judge = judge::Judge {
             plans: &found.plans,
             clips: self.straight.options.clip_grad > 0.0,
@@ -259,7 +259,7 @@ impl Resume<'_> {
     fn later_steps(
         &self,
         session: &Session,
-        (resumed, sweep): (&RunRecord, &Sweep),
+        (resumed, sums): (&RunRecord, &Sums),
         not_carried: &BTreeSet<Component>,
     ) -> Vec<LaterStep> {
         let counts = |component| !not_carried.contains(&component);
@@ -276,7 +276,7 @@ impl Resume<'_> {
         let mut steps = Vec::new();
         for step in self.cut + 1..self.straight.scenario.steps + 1 {
             let after = states(step, resumed.checkpoints.get(&step));
-            let losses = steps::token_losses((a, &self.sweep.sums), (b, &sweep.sums), step);
+            let losses = steps::token_losses((a, self.sums), (b, sums), step);
             let metrics = steps::metrics(&self.reference.metrics, &resumed.metrics, step);
             let pair = (before.as_ref(), after.as_ref());
             steps.push(LaterStep::new(step, losses, metrics, pair, counts));

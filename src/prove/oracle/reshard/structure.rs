@@ -8,7 +8,7 @@ use super::order;
 use super::{Resume, layout};
 use crate::prove::oracle::family_name;
 use crate::prove::session::Session;
-use crate::prove::sweep::{SumKind, Sweep};
+use crate::prove::sweep::{SumKind, Sums};
 use crate::train::{FlatPlace, TrainOptions};
 use crate::world::{Family, Phase};
 
@@ -49,7 +49,7 @@ impl std::fmt::Display for PlanDifference {
 pub(super) fn differences(
     resume: &Resume<'_>,
     session: &Session,
-    resumed: &Sweep,
+    resumed: &Sums,
 ) -> Vec<PlanDifference> {
     let layouts = Layouts {
         names: (
@@ -60,7 +60,7 @@ pub(super) fn differences(
         resumed: &session.options,
     };
     let mut found = Vec::new();
-    let (a, b) = (&resume.sweep.sums.kinds, &resumed.sums.kinds);
+    let (a, b) = (&resume.sums.kinds, &resumed.kinds);
     let kinds: BTreeSet<(Phase, Family)> = a.keys().chain(b.keys()).copied().collect();
     // A row of the embedding's gradient is the sum of its tokens in ascending order, whoever holds
     // the row: how many meet is the data's matter.
