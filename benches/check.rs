@@ -1,10 +1,13 @@
-//! Whole checks: the quickstart and its parts, and one step of a small model at four sizes.
+//! Whole checks: the quickstart and its parts, and one step of a small model at four sizes, on both
+//! engines where there is an adapter. Mesa's software driver is best measured with
+//! `LP_NUM_THREADS=0`, as the command line runs it.
 //!
 //! `cargo bench --bench check`; peak memory, where the system tells it, goes to stderr.
 
 use std::path::Path;
 use std::time::Duration;
 
+use bitproof::engine::EngineChoice;
 use bitproof::prove::mutation::{self, Nursery};
 use bitproof::prove::oracle::r2r;
 use bitproof::prove::session::Session;
@@ -26,8 +29,26 @@ fn load(path: &str, set: &[String]) -> Scenario {
     loaded.expect("a shipped scenario is valid").scenario
 }
 
-fn session(path: &str, set: &[String]) -> Session {
-    Session::new(load(path, set), WORKERS).expect("a shipped scenario runs")
+fn options(engine: EngineChoice) -> CheckOptions {
+    CheckOptions {
+        workers: WORKERS,
+        engine,
+    }
+}
+
+fn session(path: &str, set: &[String], engine: EngineChoice) -> Session {
+    Session::new(load(path, set), &options(engine)).expect("a shipped scenario runs")
+}
+
+/// The engines of this machine with their names.
+fn engines() -> Vec<(EngineChoice, String)> {
+    let wgpu = EngineChoice::Wgpu { adapter: None };
+    let mut engines = vec![(EngineChoice::Cpu, "cpu".to_string())];
+    match wgpu.open(WORKERS) {
+        Ok(engine) => engines.push((wgpu, format!("wgpu, {}", engine.identity().adapter))),
+        Err(reason) => eprintln!("the wgpu engine is not measured: {reason}"),
+    }
+    engines
 }
 
 fn slow(group: &mut BenchmarkGroup<'_, WallTime>) {
@@ -41,7 +62,7 @@ fn quickstart(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("quickstart, 16 ranks, 4 steps");
     slow(&mut group);
     let plain = RunOptions::default();
-    let mut session = session(PATH, &[]);
+    let mut session = session(PATH, &[], EngineChoice::Cpu);
     let steps = session.steps();
     group.bench_function("plain run", |bencher| {
         bencher.iter(|| session.plain_run(&plain, steps.clone()).expect("runs"));
@@ -70,9 +91,9 @@ fn quickstart(criterion: &mut Criterion) {
             mutation::score(&mut session, &nursery, || {}).expect("runs")
         });
     });
-    let options = CheckOptions { workers: WORKERS };
+    let options = options(EngineChoice::Cpu);
     group.bench_function("whole check", |bencher| {
-        bencher.iter(|| check(load(PATH, &[]), options, &Silent).expect("checks"));
+        bencher.iter(|| check(load(PATH, &[]), options.clone(), &Silent).expect("checks"));
     });
     group.finish();
 }
@@ -92,21 +113,26 @@ fn steps(criterion: &mut Criterion) {
             format!("recipe.world_size={}", tp * pp * dp),
             format!("recipe.global_batch_size={dp}"),
         ];
-        let mut session = session(PATH, &set);
-        let name = format!("{} ranks ({tp}x{pp}x{dp})", tp * pp * dp);
-        // One run compiles the kernels and chooses the plans.
-        let record = session.plain_run(&plain, 1..2).expect("runs");
-        let rank_bytes = 4 * record.memory_words;
-        for (what, steps) in [("set-up", 1..1), ("set-up and one step", 1..2)] {
-            group.bench_function(format!("{name}: {what}"), |bencher| {
-                bencher.iter(|| session.plain_run(&plain, steps.clone()).expect("runs"));
-            });
+        for (engine, engine_name) in engines() {
+            let mut session = session(PATH, &set, engine);
+            let name = format!("{} ranks ({tp}x{pp}x{dp}), {engine_name}", tp * pp * dp);
+            // One run compiles the kernels and chooses the plans.
+            let record = session.plain_run(&plain, 1..2).expect("runs");
+            let rank_bytes = 4 * record.memory_words;
+            for (what, steps) in [("set-up", 1..1), ("set-up and one step", 1..2)] {
+                group.bench_function(format!("{name}: {what}"), |bencher| {
+                    bencher.iter(|| session.plain_run(&plain, steps.clone()).expect("runs"));
+                });
+            }
+            eprintln!(
+                "{name}: {} MiB in ranks' memory, {} in the whole process so far at most, \
+                 {} nodes and {} waves a step",
+                rank_bytes >> 20,
+                peak().unwrap_or("an unknown number of MiB".to_string()),
+                record.nodes,
+                record.waves,
+            );
         }
-        eprintln!(
-            "{name}: {} MiB in ranks' memory, {} in the whole process so far at most",
-            rank_bytes >> 20,
-            peak().unwrap_or("an unknown number of MiB".to_string())
-        );
     }
     group.finish();
 }

@@ -1,9 +1,17 @@
-//! The cpu engine: matrix products beside `ndarray`, the cost of a launch, compile time, folds.
+//! The engines in one run: matrix products beside `ndarray` and beside bare dispatches, the cost of
+//! a launch, compile time, folds. The adapter's name and driver stand in the names of the groups.
+//! Mesa's software driver is best measured with `LP_NUM_THREADS=0`, as the command line runs it.
+
+#[path = "engine/bare.rs"]
+#[cfg(feature = "wgpu")]
+mod bare;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bitproof::engine::cpu::CpuEngine;
+#[cfg(feature = "wgpu")]
+use bitproof::engine::wgpu::{Devices, WgpuOptions};
 use bitproof::engine::{Engine, Launch, Span};
 use bitproof::kernel::Registry;
 use bitproof::numerics::Dtype;
@@ -18,10 +26,23 @@ use criterion::{
 const SIZE: u32 = 64;
 const RANKS: u32 = 512;
 
-/// An engine and one 64 x 64 x 64 product for each rank.
-fn products(kernel: &str, workers: usize) -> (CpuEngine, Vec<Launch>) {
+/// Grid and params of one product.
+fn product(kernel: &str) -> ([u32; 3], Vec<u32>) {
+    let blocks = SIZE / 4;
+    match kernel {
+        "matmul_nn" => ([blocks.div_ceil(64), blocks, 1], vec![SIZE, SIZE, SIZE, 0]),
+        "matmul_nt" => ([SIZE.div_ceil(64), blocks, 1], vec![SIZE, SIZE, SIZE, 0]),
+        "matmul_wgrad" => (
+            [(blocks * blocks).div_ceil(64), 1, 1],
+            vec![SIZE, SIZE, SIZE, 1],
+        ),
+        other => unreachable!("{other} is no matrix product"),
+    }
+}
+
+/// One 64 x 64 x 64 product for each rank.
+fn products(engine: &mut dyn Engine, kernel: &str) -> Vec<Launch> {
     let registry = Registry::new().expect("shaders link");
-    let mut engine = CpuEngine::new(workers).expect("an engine");
     let program = engine
         .load(registry.get(kernel).expect("valid"))
         .expect("compiles");
@@ -34,24 +55,50 @@ fn products(kernel: &str, workers: usize) -> (CpuEngine, Vec<Launch>) {
         offset_words: place * words,
         words,
     };
-    let columns = if kernel == "matmul_nt" {
-        SIZE
-    } else {
-        SIZE / 4
-    };
-    let mut params = vec![SIZE, SIZE, SIZE, 0];
-    if kernel == "matmul_tn" {
-        params = vec![SIZE, SIZE, 0, SIZE, 0];
-    }
-    let launches = (0..RANKS)
+    let (grid, params) = product(kernel);
+    (0..RANKS)
         .map(|rank| Launch {
             program,
-            grid: [columns.div_ceil(64), SIZE / 4, 1],
+            grid,
             operands: (0..3).map(|operand| part(rank * 3 + operand)).collect(),
             params: params.clone(),
         })
-        .collect();
-    (engine, launches)
+        .collect()
+}
+
+/// The adapter, or nothing, with the reason on standard error.
+#[cfg(feature = "wgpu")]
+fn adapter(workers: usize) -> Option<bitproof::engine::wgpu::WgpuEngine> {
+    let options = WgpuOptions {
+        devices: Devices::Workers(workers),
+        ..WgpuOptions::default()
+    };
+    match bitproof::engine::wgpu::WgpuEngine::open(&options) {
+        Ok(engine) => Some(engine),
+        Err(reason) => {
+            eprintln!("the wgpu engine is not measured: {reason}");
+            None
+        }
+    }
+}
+
+/// Matrix products on the adapter: through the engine, and as bare dispatches.
+#[cfg(feature = "wgpu")]
+fn matmul_on_adapter(group: &mut BenchmarkGroup<'_, WallTime>, kernel: &str) {
+    let Some(mut engine) = adapter(1) else { return };
+    let identity = engine.identity();
+    let about = format!("{} {}", identity.adapter, identity.versions[1].1);
+    let launches = products(&mut engine, kernel);
+    group.bench_function(format!("{kernel}, wgpu, {about}"), |bencher| {
+        bencher.iter(|| {
+            engine.run(&launches).expect("runs");
+            engine.settle().expect("runs");
+        });
+    });
+    let bare = bare::Products::new(kernel, product(kernel), SIZE, RANKS);
+    group.bench_function(format!("{kernel}, bare dispatches, {about}"), |bencher| {
+        bencher.iter(|| bare.run());
+    });
 }
 
 fn short(group: &mut BenchmarkGroup<'_, WallTime>) {
@@ -66,13 +113,16 @@ fn matmul(criterion: &mut Criterion) {
         2 * u64::from(SIZE).pow(3) * u64::from(RANKS),
     ));
     short(&mut group);
-    for kernel in ["matmul_nn", "matmul_nt", "matmul_tn"] {
+    for kernel in ["matmul_nn", "matmul_nt", "matmul_wgrad"] {
         for workers in [1, 2] {
-            let (mut engine, launches) = products(kernel, workers);
-            group.bench_function(format!("{kernel}, {workers} workers"), |bencher| {
+            let mut engine = CpuEngine::new(workers).expect("an engine");
+            let launches = products(&mut engine, kernel);
+            group.bench_function(format!("{kernel}, cpu, {workers} workers"), |bencher| {
                 bencher.iter(|| engine.run(&launches).expect("runs"));
             });
         }
+        #[cfg(feature = "wgpu")]
+        matmul_on_adapter(&mut group, kernel);
     }
     let side = SIZE as usize;
     let a = ndarray::Array2::<f32>::from_elem((side, side), 0.5);
@@ -87,18 +137,33 @@ fn matmul(criterion: &mut Criterion) {
 }
 
 fn launch_cost(criterion: &mut Criterion) {
-    let (mut engine, mut launches) = products("matmul_nn", 1);
-    for launch in &mut launches {
-        // Returns at once: no rows.
-        launch.params[0] = 0;
-        launch.grid = [1, 1, 1];
-    }
+    let empty = |engine: &mut dyn Engine| {
+        let mut launches = products(engine, "matmul_nn");
+        for launch in &mut launches {
+            // Returns at once: no rows.
+            launch.params[0] = 0;
+            launch.grid = [1, 1, 1];
+        }
+        launches
+    };
+    let mut engine = CpuEngine::new(1).expect("an engine");
+    let launches = empty(&mut engine);
     let mut group = criterion.benchmark_group("launch of one workgroup");
     short(&mut group);
     group.throughput(Throughput::Elements(u64::from(RANKS)));
     group.bench_function("cpu", |bencher| {
         bencher.iter(|| engine.run(&launches).expect("runs"))
     });
+    #[cfg(feature = "wgpu")]
+    if let Some(mut engine) = adapter(1) {
+        let launches = empty(&mut engine);
+        group.bench_function("wgpu, a run and a wait", |bencher| {
+            bencher.iter(|| {
+                engine.run(&launches).expect("runs");
+                engine.settle().expect("runs");
+            });
+        });
+    }
     group.finish();
 }
 
@@ -200,19 +265,9 @@ fn fold(criterion: &mut Criterion) {
         for (place, apart) in [("slots", false), ("ranks", true)] {
             let mut engine = CpuEngine::new(2).expect("an engine");
             let node = fold_node(&mut engine, n, apart);
-            let mut load = |name| {
-                let kernel = registry.get(name).expect("valid");
-                engine.load(kernel).expect("compiles")
-            };
-            let (fold, segments) = (load("fold"), load("fold_segments"));
-            let mut arena = || engine.alloc(64, 0).expect("memory");
-            let programs = FoldPrograms {
-                fold,
-                segments,
-                scratch: arena(),
-                tables: arena(),
-                results: arena(),
-            };
+            let kernel = |name| registry.get(name).expect("valid");
+            let (whole, segments) = (kernel("fold"), kernel("fold_segments"));
+            let programs = FoldPrograms::new(&mut engine, whole, segments).expect("memory");
             let FoldJob::Slots(job) = &node.job else {
                 unreachable!("slots were asked for");
             };

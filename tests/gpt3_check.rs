@@ -47,7 +47,15 @@ fn checked(recipe: &str, more: &str) -> Outcome {
         Ok(loaded) => loaded.scenario,
         Err(findings) => panic!("{findings:?}"),
     };
-    check(scenario, CheckOptions { workers: 1 }, &Silent).expect("the check ends")
+    check(
+        scenario,
+        CheckOptions {
+            workers: 1,
+            ..CheckOptions::default()
+        },
+        &Silent,
+    )
+    .expect("the check ends")
 }
 
 fn verdict(outcome: &Outcome, of: OracleKind) -> OracleVerdict {

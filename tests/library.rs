@@ -61,10 +61,10 @@ fn a_token_is_replayed_for_its_own_scenario_only() {
     let mut scenario = Scenario::of(recipe).expect("a sound recipe");
     scenario.oracles = [OracleKind::R2R].into();
     let options = CheckOptions::default();
-    let outcome = bitproof::check(&scenario, options).expect("it runs");
+    let outcome = bitproof::check(&scenario, options.clone()).expect("it runs");
     assert_eq!(outcome.grade(), Grade::Divergent, "{outcome}");
     let token = outcome.replay.clone().expect("a token");
-    let again = bitproof::replay(&scenario, &token, options).expect("its own scenario");
+    let again = bitproof::replay(&scenario, &token, options.clone()).expect("its own scenario");
     assert_eq!(again.witness, outcome.witness);
 
     let shown = outcome.to_string();
@@ -77,7 +77,7 @@ fn a_token_is_replayed_for_its_own_scenario_only() {
         "styles in plain text"
     );
 
-    let damaged = bitproof::replay(&scenario, &token[1..], options);
+    let damaged = bitproof::replay(&scenario, &token[1..], options.clone());
     assert!(matches!(damaged, Err(Error::Invalid(_))), "{damaged:?}");
     scenario.seed += 1;
     let other = bitproof::replay(&scenario, &token, options);
@@ -122,7 +122,13 @@ fn a_job_of_megatron_is_sound_in_a_program_too() {
 fn a_check_does_not_depend_on_the_number_of_workers() {
     let scenario = Scenario::of(four_ranks()).expect("a sound recipe");
     let losses = [0, 1, 3].map(|workers| {
-        let outcome = bitproof::check(&scenario, CheckOptions { workers });
+        let outcome = bitproof::check(
+            &scenario,
+            CheckOptions {
+                workers,
+                ..CheckOptions::default()
+            },
+        );
         outcome.expect("it runs").losses
     });
     assert_eq!(losses[0], losses[1]);

@@ -70,7 +70,8 @@ struct Straight {
 
 impl Straight {
     fn new(scenario: Scenario) -> Straight {
-        let mut session = Session::new(scenario, 1).expect("the scenario can be run");
+        let mut session =
+            Session::new(scenario, &CheckOptions::default()).expect("the scenario can be run");
         let mut sweep = Sweep::new(session.sweep_options());
         let reference = reference_run(&mut session, &mut sweep).expect("the run ends");
         Straight {
@@ -555,7 +556,15 @@ fn lost_generators_are_never_called_equal() {
 }
 
 fn outcome(scenario: Scenario) -> Outcome {
-    check(scenario, CheckOptions { workers: 1 }, &Silent).expect("the check ends")
+    check(
+        scenario,
+        CheckOptions {
+            workers: 1,
+            ..CheckOptions::default()
+        },
+        &Silent,
+    )
+    .expect("the check ends")
 }
 
 #[test]

@@ -64,7 +64,8 @@ struct Straight {
 
 impl Straight {
     fn new(scenario: Scenario) -> Straight {
-        let mut session = Session::new(scenario, 1).expect("the scenario can be run");
+        let mut session =
+            Session::new(scenario, &CheckOptions::default()).expect("the scenario can be run");
         let options = RunOptions {
             checkpoint_after: (1..=STEPS).collect(),
             cuts: (1..STEPS).collect(),
@@ -149,7 +150,10 @@ fn a_second_restart_goes_on_from_the_first() {
 }
 
 fn check_restarts(more: &str) -> Outcome {
-    let options = CheckOptions { workers: 1 };
+    let options = CheckOptions {
+        workers: 1,
+        ..CheckOptions::default()
+    };
     check(scenario(more), options, &Silent).expect("the check ends")
 }
 

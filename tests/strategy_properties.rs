@@ -173,7 +173,8 @@ impl Observer for Beside {
 
 fn compare(recipe: Recipe) -> Compared {
     let scenario = Scenario::of(recipe).expect("what is drawn is valid");
-    let mut session = Session::new(scenario, 1).expect("what is drawn can be run");
+    let mut session =
+        Session::new(scenario, &CheckOptions::default()).expect("what is drawn can be run");
     let options = session.sweep_options();
     let mut beside = Beside {
         options,

@@ -7,7 +7,7 @@ use bitproof::prove::effect::{self, Alone};
 use bitproof::prove::outcome::Witness;
 use bitproof::prove::session::Session;
 use bitproof::prove::sweep::{Finding, Reach, Sweep, Variable};
-use bitproof::prove::witness;
+use bitproof::prove::{CheckOptions, witness};
 use bitproof::scenario::{Overrides, Scenario};
 use bitproof::world::{NodeId, Observer, Owner, RunOptions};
 
@@ -31,7 +31,7 @@ impl Swept {
             .scenario;
         // Deviations are carried on to the end of the training: bring it near.
         scenario.recipe.train_iters = STEPS;
-        let mut session = Session::new(scenario, 2).expect("it can be run");
+        let mut session = Session::new(scenario, &CheckOptions::default()).expect("it can be run");
         let mut sweep = Sweep::new(session.sweep_options());
         let observer: &mut dyn Observer = &mut sweep;
         let ran = session.run(&RunOptions::default(), 1..STEPS + 1, None, observer);

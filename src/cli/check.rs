@@ -8,6 +8,7 @@ use super::output::{Output, talk};
 use super::progress::Bars;
 use super::{JobArgs, RunArgs, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::prove::CheckOptions;
 use crate::prove::outcome::Outcome;
 use crate::recipe::ReshardLayout;
 use crate::report::{Exit, Report, Requirement};
@@ -45,7 +46,7 @@ pub(super) struct CheckArgs {
     #[command(flatten)]
     job: JobArgs,
     #[command(flatten)]
-    run: RunArgs,
+    pub(super) run: RunArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -64,14 +65,21 @@ fn passing_grade(text: &str) -> Result<Grade, String> {
 
 pub(super) fn run(args: &CheckArgs) -> Exit {
     let mut output = Output::new(args.run.format, args.run.detail(), args.paths.len());
+    let options = match args.run.options() {
+        Ok(options) => options,
+        Err(finding) => {
+            let exit = output.refuse("bitproof".to_owned(), vec![finding], Exit::Usage);
+            return exit.max(output.finish());
+        }
+    };
     let mut worst = Exit::Proved;
     for path in &args.paths {
-        worst = worst.max(one(args, path, &mut output));
+        worst = worst.max(one(args, path, &options, &mut output));
     }
     worst.max(output.finish())
 }
 
-fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
+fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Output) -> Exit {
     let overrides = Overrides {
         set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
         data: args.run.data.clone(),
@@ -100,8 +108,8 @@ fn one(args: &CheckArgs, path: &Path, output: &mut Output) -> Exit {
         return output.refuse(name, vec![finding], Exit::Usage);
     }
     let bars = Bars::new(args.run.quiet);
-    regression::replay_first(&scenario, args.run.settings(), &bars);
-    match prover::check(scenario.clone(), args.run.settings(), &bars) {
+    regression::replay_first(&scenario, options, &bars);
+    match prover::check(scenario.clone(), options, &bars) {
         Ok(outcome) => finish(args, path, &scenario, outcome, output),
         Err(error) => {
             let exit = prover::exit_of(&error);
@@ -183,6 +191,10 @@ fn command(args: &CheckArgs, path: &Path) -> String {
     args.seed
         .iter()
         .for_each(|seed| flag("--seed", seed.to_string()));
+    let engine = args.run.engine.words();
+    engine
+        .into_iter()
+        .for_each(|(name, value)| flag(name, value));
     let job = &args.job;
     job.world
         .iter()

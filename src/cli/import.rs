@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::JobArgs;
-use super::output::{self, talk, warn};
+use super::output::{self, ObjectFormat, talk, warn};
 use crate::diagnostic::{Diagnostic, Findings, Source, escaped};
 use crate::recipe::megatron::{GivenKind, JudgedArgument, Understood, open};
 use crate::report::Exit;
@@ -32,21 +32,12 @@ struct RecipeArgs {
     file: PathBuf,
     /// How what was understood is written to standard output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: ObjectFormat,
     /// Write a scenario here that `bitproof check` takes
     #[arg(short, long, value_name = "OUT.toml")]
     output: Option<PathBuf>,
     #[command(flatten)]
     job: JobArgs,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// A table for people
-    #[default]
-    Human,
-    /// One object
-    Json,
 }
 
 pub(super) fn run(args: &ImportArgs) -> Exit {
@@ -71,11 +62,11 @@ pub(super) fn run(args: &ImportArgs) -> Exit {
     let is_sound = !findings.has_errors();
     let found = findings.into_vec();
     let is_written = match args.format {
-        Format::Human => {
+        ObjectFormat::Human => {
             warn(&found);
             output::write(&human(&source, &import))
         }
-        Format::Json => output::write_json(&object(&source, &import, &found)),
+        ObjectFormat::Json => output::write_json(&object(&source, &import, &found)),
     };
     if !is_written {
         return Exit::Internal;
@@ -96,8 +87,8 @@ pub(super) fn run(args: &ImportArgs) -> Exit {
 /// A file of which nothing was understood.
 fn refused(args: &RecipeArgs, found: Vec<Diagnostic>) -> Exit {
     match args.format {
-        Format::Human => warn(&found),
-        Format::Json => {
+        ObjectFormat::Human => warn(&found),
+        ObjectFormat::Json => {
             let findings: Vec<Value> = found.iter().map(Diagnostic::to_json).collect();
             let file = args.file.display().to_string();
             if !output::write_json(&json!({ "file": file, "findings": findings })) {

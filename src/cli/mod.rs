@@ -1,6 +1,8 @@
 //! The command line: one file a verb. Data goes to standard output, talk to standard error.
 
 mod check;
+mod doctor;
+mod engine;
 mod import;
 mod memory;
 mod output;
@@ -14,6 +16,8 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use crate::diagnostic::Diagnostic;
+use crate::prove::CheckOptions;
 use crate::report::Exit;
 
 /// Proves on one machine that a parallel training recipe keeps its bits, or names the first node
@@ -27,7 +31,8 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 proved, or as good as was asked for; 1 divergent, hazard or masked; 2 usage or input;
-3 uncontrolled; 4 vacuous; 5 nothing was checked; 6 below what was required; 70 internal error.";
+3 uncontrolled; 4 vacuous; 5 nothing was checked, or no adapter; 6 below what was required;
+70 internal error.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -37,6 +42,8 @@ enum Verb {
     Replay(replay::ReplayArgs),
     /// Says what is understood of another tool's file, and makes a scenario of it
     Import(import::ImportArgs),
+    /// Shows engines, adapters, and whether their arithmetic is exact
+    Doctor(doctor::DoctorArgs),
 }
 
 /// What every verb that runs something takes.
@@ -51,12 +58,8 @@ struct RunArgs {
     /// How results are written to standard output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: output::Format,
-    /// What runs the kernels
-    #[arg(long, value_enum, default_value_t, value_name = "ENGINE")]
-    engine: EngineKind,
-    /// Threads that run kernels; results do not depend on it [default: the machine's cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    workers: Option<u16>,
+    #[command(flatten)]
+    engine: engine::EngineArgs,
     /// Only the verdict and the line to paste
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
@@ -79,13 +82,6 @@ struct JobArgs {
     phase: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum EngineKind {
-    /// Cranelift-compiled kernels on this machine's cores, strict IEEE arithmetic
-    #[default]
-    Cpu,
-}
-
 impl RunArgs {
     fn detail(&self) -> crate::report::Detail {
         match (self.quiet, self.verbose) {
@@ -95,13 +91,16 @@ impl RunArgs {
         }
     }
 
-    fn settings(&self) -> prover::Settings {
-        // The only engine there is; a second one is a second arm.
-        let EngineKind::Cpu = self.engine;
-        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        prover::Settings {
-            workers: self.workers.map_or_else(cores, usize::from),
-        }
+    /// How checks are carried out.
+    ///
+    /// # Errors
+    /// Flags of two engines.
+    fn options(&self) -> Result<CheckOptions, Diagnostic> {
+        let engine = self.engine.choice();
+        Ok(CheckOptions {
+            workers: self.engine.workers(),
+            engine: engine.map_err(|message| Diagnostic::error("usage", message))?,
+        })
     }
 }
 
@@ -110,9 +109,16 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     // A panic is a fault of ours, and says so with its own code instead of the runtime's 101.
     let run = std::panic::AssertUnwindSafe(|| match &cli.verb {
-        Verb::Check(args) => check::run(args),
-        Verb::Replay(args) => replay::run(args),
+        Verb::Check(args) => {
+            args.run.engine.prepare_process();
+            check::run(args)
+        }
+        Verb::Replay(args) => {
+            args.run.engine.prepare_process();
+            replay::run(args)
+        }
         Verb::Import(args) => import::run(args),
+        Verb::Doctor(args) => doctor::run(args),
     });
     let exit = std::panic::catch_unwind(run).unwrap_or_else(|_| {
         output::talk("this is a fault of bitproof, not of your input: please report it");

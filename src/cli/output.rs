@@ -21,6 +21,16 @@ pub(super) enum Format {
     Github,
 }
 
+/// For verbs that show one thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ObjectFormat {
+    /// A table for people
+    #[default]
+    Human,
+    /// One object
+    Json,
+}
+
 /// Gathers what is written, so that formats with one document for all scenarios can be.
 pub(super) struct Output {
     format: Format,

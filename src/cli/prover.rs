@@ -1,5 +1,6 @@
 //! The one seam between the command line and the proofs.
 
+use crate::engine::EngineError;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::CheckError;
 use crate::prove::{CheckOptions, Progress, Token};
@@ -7,37 +8,23 @@ use crate::report::Exit;
 use crate::scenario::Scenario;
 use crate::world::WorldError;
 
-/// What the command line decides about a run, and results do not depend on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    pub workers: usize,
-}
-
-impl From<Settings> for CheckOptions {
-    fn from(settings: Settings) -> CheckOptions {
-        CheckOptions {
-            workers: settings.workers,
-        }
-    }
-}
-
 /// Checks a scenario.
 pub(super) fn check(
     scenario: Scenario,
-    settings: Settings,
+    options: &CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    crate::prove::check(scenario, settings.into(), progress)
+    crate::prove::check(scenario, options.clone(), progress)
 }
 
 /// Reproduces the difference that `token` names.
 pub(super) fn replay(
     scenario: Scenario,
     token: &Token,
-    settings: Settings,
+    options: &CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    crate::prove::replay(scenario, token, settings.into(), progress)
+    crate::prove::replay(scenario, token, options.clone(), progress)
 }
 
 /// How `bitproof` ends when a check could not be carried out.
@@ -51,8 +38,15 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
         CheckError::World(error) => match error {
             WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. } => Exit::Divergent,
             WorldError::NoPlan { .. } => Exit::Usage,
+            WorldError::Engine {
+                source: EngineError::Limits { .. },
+                ..
+            } => Exit::NothingChecked,
             _ => Exit::Internal,
         },
+        CheckError::Engine(EngineError::NoAdapter { .. } | EngineError::Limits { .. }) => {
+            Exit::NothingChecked
+        }
         CheckError::Kernel(_) | CheckError::Engine(_) | CheckError::Internal(_) => Exit::Internal,
     }
 }

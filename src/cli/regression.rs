@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::talk;
 use super::prover;
-use crate::prove::{Progress, Token};
+use crate::prove::{CheckOptions, Progress, Token};
 use crate::scenario::{Data, Grade, Scenario, find_by_hash};
 
 /// Where regression files live, beside the working directory. Meant to be committed.
@@ -55,16 +55,12 @@ fn plain_or_dash(c: char) -> char {
 
 /// Replays what this very scenario is known to fail on, and tells on standard error whether it
 /// still does. The check that follows finds it anyway; this is the quick answer.
-pub(super) fn replay_first(
-    scenario: &Scenario,
-    settings: prover::Settings,
-    progress: &dyn Progress,
-) {
+pub(super) fn replay_first(scenario: &Scenario, options: &CheckOptions, progress: &dyn Progress) {
     let Some(token) = known(Path::new(FOLDER), scenario) else {
         return;
     };
     let line = token.encode();
-    match prover::replay(scenario.clone(), &token, settings, progress) {
+    match prover::replay(scenario.clone(), &token, options, progress) {
         // A resumed run that differs has no witness: the grade decides.
         Ok(outcome) if outcome.grade() > Grade::Vacuous => {
             talk(&format!(

@@ -8,7 +8,7 @@ use super::output::Output;
 use super::progress::Bars;
 use super::{JobArgs, RunArgs, memory, prover, regression};
 use crate::diagnostic::Diagnostic;
-use crate::prove::Token;
+use crate::prove::{CheckOptions, Token};
 use crate::report::{Exit, Report, Requirement};
 use crate::scenario::{Overrides, Scenario, find_by_hash};
 
@@ -29,20 +29,21 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     job: JobArgs,
     #[command(flatten)]
-    run: RunArgs,
+    pub(super) run: RunArgs,
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Exit {
     let mut output = Output::new(args.run.format, args.run.detail(), 1);
     let exit = match found(args) {
-        Ok((token, scenario)) => reproduce(args, &token, scenario, &mut output),
+        Ok((token, scenario, options)) => reproduce(args, &token, scenario, &options, &mut output),
         Err(diagnostics) => output.refuse(args.token.clone(), diagnostics, Exit::Usage),
     };
     exit.max(output.finish())
 }
 
-/// The token, and the scenario that it was made from.
-fn found(args: &ReplayArgs) -> Result<(Token, Scenario), Vec<Diagnostic>> {
+/// The token, the scenario that it was made from, and what is to run it.
+fn found(args: &ReplayArgs) -> Result<(Token, Scenario, CheckOptions), Vec<Diagnostic>> {
+    let options = args.run.options().map_err(|finding| vec![finding])?;
     let token = Token::decode(&args.token).map_err(|error| {
         vec![Diagnostic::error("token", error.to_string()).with_help("copy the whole line")]
     })?;
@@ -68,7 +69,7 @@ fn found(args: &ReplayArgs) -> Result<(Token, Scenario), Vec<Diagnostic>> {
                 ),
             ]
         })?;
-    Ok((token, scenario))
+    Ok((token, scenario, options))
 }
 
 fn search(token: &Token, overrides: &Overrides) -> Result<Scenario, Vec<Diagnostic>> {
@@ -91,13 +92,19 @@ fn search(token: &Token, overrides: &Overrides) -> Result<Scenario, Vec<Diagnost
     ])
 }
 
-fn reproduce(args: &ReplayArgs, token: &Token, scenario: Scenario, output: &mut Output) -> Exit {
+fn reproduce(
+    args: &ReplayArgs,
+    token: &Token,
+    scenario: Scenario,
+    options: &CheckOptions,
+    output: &mut Output,
+) -> Exit {
     let name = args.token.clone();
     if let Some(finding) = memory::refusal(&scenario) {
         return output.refuse(name, vec![finding], Exit::Usage);
     }
     let bars = Bars::new(args.run.quiet);
-    match prover::replay(scenario, token, args.run.settings(), &bars) {
+    match prover::replay(scenario, token, options, &bars) {
         Ok(outcome) => {
             let report = Report::new(outcome, &Requirement::default(), None);
             let exit = report.exit;

@@ -1,6 +1,6 @@
 //! Checks of launches, before anything runs: shared by the engines.
 
-use super::{EngineError, Launch};
+use super::{EngineError, Launch, Ran};
 use crate::kernel::{Kernel, Operand};
 
 /// What of a kernel its launches are checked against, and named by.
@@ -28,13 +28,13 @@ impl Signature {
 pub(super) fn check(
     signature: &Signature,
     launch: &Launch,
-    place: usize,
+    at: Ran,
     arena_words: impl Fn(u32) -> Option<usize>,
 ) -> Result<(), EngineError> {
     let bad = |reason: String| EngineError::BadLaunch {
         kernel: signature.name.clone(),
         reason,
-        launch: place,
+        at,
     };
     if launch.operands.len() != signature.operands.len() {
         let (given, wanted) = (launch.operands.len(), signature.operands.len());

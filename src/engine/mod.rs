@@ -1,10 +1,14 @@
 //! Engines run linked kernels on arenas of 32-bit words. An engine knows programs, arenas and
 //! instances, never ranks.
 
+mod choice;
 pub mod cpu;
 mod launch;
+pub mod self_test;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
+
+pub use choice::EngineChoice;
 
 use crate::kernel::Kernel;
 use crate::numerics::Digest;
@@ -53,7 +57,14 @@ pub struct EngineIdentity {
     pub strict: bool,
 }
 
-/// Why an engine could not do what was asked. `launch` indexes the slice given to `run`.
+/// A launch: the number of its `run`, from 0 (`Engine::runs`), and its index in the slice given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    pub run: u64,
+    pub launch: usize,
+}
+
+/// Why an engine could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -62,15 +73,17 @@ pub enum EngineError {
         kernel: String,
         operand: String,
         extent: u32,
-        launch: usize,
+        at: Ran,
     },
     #[error("kernel {kernel}: {reason}")]
     Unsupported { kernel: String, reason: String },
+    #[error("kernel {kernel} needs {reason}")]
+    Limits { kernel: String, reason: String },
     #[error("a launch of {kernel} is malformed: {reason}")]
     BadLaunch {
         kernel: String,
         reason: String,
-        launch: usize,
+        at: Ran,
     },
     #[error(
         "no {words} words at {offset_words} in arena {arena}, or not the same number on both sides"
@@ -80,19 +93,21 @@ pub enum EngineError {
         offset_words: u32,
         words: u32,
     },
+    #[error("no usable adapter: {reason}; `bitproof doctor` shows what there is")]
+    NoAdapter { reason: String },
     #[error("the device failed: {reason}")]
     Device { reason: String },
+    #[error("the device has not answered for {seconds} s")]
+    Timeout { seconds: u64 },
     #[error("arena of {words} words cannot be had: {reason}")]
     OutOfMemory { words: u64, reason: String },
 }
 
 impl EngineError {
-    /// Which launch of a `run` failed, where one did.
-    pub fn launch(&self) -> Option<usize> {
+    /// Which launch was refused or went wrong, where one was or did.
+    pub fn launch(&self) -> Option<Ran> {
         match self {
-            EngineError::OutOfExtent { launch, .. } | EngineError::BadLaunch { launch, .. } => {
-                Some(*launch)
-            }
+            EngineError::OutOfExtent { at, .. } | EngineError::BadLaunch { at, .. } => Some(*at),
             _ => None,
         }
     }
@@ -100,23 +115,57 @@ impl EngineError {
 
 /// Runs kernels. All launches of one `run` are independent of each other: an engine may run them in
 /// any order, or at once, and the bits do not depend on it.
+///
+/// An engine may answer `run` and `copy` before the work is done; whatever reads sees its results
+/// all the same, and a fault of a launch is told by a later call, with the number of its run.
 pub trait Engine: Send {
     fn identity(&self) -> EngineIdentity;
+
+    /// Memories that arenas can lie in. Operands of one launch lie in one of them; copies cross.
+    fn shards(&self) -> u32 {
+        1
+    }
+
+    /// The memory that an arena lies in.
+    fn shard_of(&self, arena: ArenaId) -> u32 {
+        let _ = arena;
+        0
+    }
+
+    /// The most words of one arena.
+    fn arena_words_max(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Loading a kernel again gives the same program.
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError>;
-    /// A new arena, every word of it `poison`.
-    fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError>;
+
+    /// A new arena in the given memory, every word of it `poison`.
+    fn alloc_on(&mut self, shard: u32, words: u32, poison: u32) -> Result<ArenaId, EngineError>;
+
+    /// A new arena in the first memory.
+    fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
+        self.alloc_on(0, words, poison)
+    }
+
     /// Makes an arena at least `words` long; old words keep their values, new ones are `poison`.
     fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError>;
     /// Gives an arena's memory back. The id is not used again.
     fn release(&mut self, arena: ArenaId) -> Result<(), EngineError>;
     fn run(&mut self, launches: &[Launch]) -> Result<(), EngineError>;
+    /// Calls of `run` so far: the number of the next one.
+    fn runs(&self) -> u64;
     fn copy(&mut self, copies: &[CopyWords]) -> Result<(), EngineError>;
-    fn read(&self, span: Span) -> Result<Vec<u32>, EngineError>;
+    fn read(&mut self, span: Span) -> Result<Vec<u32>, EngineError>;
     fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError>;
 
+    /// Waits for all work, and tells of what went wrong in it.
+    fn settle(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Digests of the words of each span.
-    fn digests(&self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
+    fn digests(&mut self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
         spans
             .iter()
             .map(|span| Ok(Digest::of_words(&self.read(*span)?)))

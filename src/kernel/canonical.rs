@@ -5,6 +5,8 @@
 //! stored to an operand, and where a computed f32 is cast to an integer. Copies by kernels go
 //! through the same stores; only `Engine::copy` keeps payloads.
 
+use std::collections::BTreeSet;
+
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{
     AddressSpace, Arena, BinaryOperator, Block, Expression, Function, Handle, Literal, Module,
@@ -24,8 +26,13 @@ struct Literals {
     nan: Handle<Expression>,
 }
 
-/// Rewrites every function of the module. `info` belongs to the module as it was before.
-pub(super) fn canonicalise_nans(module: &mut Module, info: &ModuleInfo) {
+/// Rewrites every function of the module. `info` belongs to the module as it was before; `loads`
+/// are functions that only load from an operand.
+pub(super) fn canonicalise_nans(
+    module: &mut Module,
+    info: &ModuleInfo,
+    loads: &BTreeSet<Handle<Function>>,
+) {
     let Module {
         functions,
         entry_points,
@@ -37,6 +44,7 @@ pub(super) fn canonicalise_nans(module: &mut Module, info: &ModuleInfo) {
         Pass {
             types,
             global_variables,
+            loads,
             info: &info[handle],
         }
         .run(function);
@@ -46,6 +54,7 @@ pub(super) fn canonicalise_nans(module: &mut Module, info: &ModuleInfo) {
         Pass {
             types,
             global_variables,
+            loads,
             info,
         }
         .run(&mut entry.function);
@@ -55,6 +64,7 @@ pub(super) fn canonicalise_nans(module: &mut Module, info: &ModuleInfo) {
 struct Pass<'a> {
     types: &'a UniqueArena<naga::Type>,
     global_variables: &'a Arena<naga::GlobalVariable>,
+    loads: &'a BTreeSet<Handle<Function>>,
     info: &'a FunctionInfo,
 }
 
@@ -62,10 +72,6 @@ impl Pass<'_> {
     fn run(&self, function: &mut Function) {
         // What an operand holds is canonical already, or was put there by the host.
         let expressions = &function.expressions;
-        let loaded = |handle: Handle<Expression>| match expressions[handle] {
-            Expression::Load { pointer } => self.reaches_operand(expressions, pointer),
-            _ => false,
-        };
         let casts: Vec<Option<Lanes>> = function
             .expressions
             .iter()
@@ -74,7 +80,9 @@ impl Pass<'_> {
                     expr,
                     kind,
                     convert: None,
-                } if kind != ScalarKind::Float && !loaded(expr) => self.float_lanes(expr),
+                } if kind != ScalarKind::Float && !self.is_loaded(expressions, expr) => {
+                    self.float_lanes(expr)
+                }
                 _ => None,
             })
             .collect();
@@ -106,6 +114,18 @@ impl Pass<'_> {
         let mut body = std::mem::take(&mut function.body);
         self.rewrite_stores(&mut function.expressions, literals, &new_lanes, &mut body);
         function.body = body;
+    }
+
+    /// Whether a value, or a lane of it, is just what an operand holds.
+    fn is_loaded(&self, arena: &Arena<Expression>, handle: Handle<Expression>) -> bool {
+        match arena[handle] {
+            Expression::Load { pointer } => self.reaches_operand(arena, pointer),
+            Expression::CallResult(function) => self.loads.contains(&function),
+            Expression::Access { base, .. } | Expression::AccessIndex { base, .. } => {
+                self.is_loaded(arena, base)
+            }
+            _ => false,
+        }
     }
 
     fn float_lanes(&self, handle: Handle<Expression>) -> Option<Lanes> {

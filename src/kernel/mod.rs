@@ -23,7 +23,7 @@ mod tests;
 
 pub use error::{KernelError, Location};
 #[cfg(feature = "wgpu")]
-pub use lower::{HEADER_WORDS, Lowered, lower};
+pub use lower::{HEADER_WORDS, IMMEDIATE_WORDS, Lowered, lower};
 pub use registry::Registry;
 
 /// A linked, validated kernel, ready for an engine.
@@ -66,7 +66,7 @@ impl Kernel {
         let info = validate(&module, linked)?;
         support::check(&module, &info, linked)?;
         let signature = signature::read(&module, &info, linked)?;
-        canonical::canonicalise_nans(&mut module, &info);
+        canonical::canonicalise_nans(&mut module, &info, &std::collections::BTreeSet::new());
         let info = validate(&module, linked)?;
         Ok(Kernel {
             name: name.to_owned(),

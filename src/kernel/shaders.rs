@@ -112,7 +112,6 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
     ("math/tanh", include_str!("../../shaders/math/tanh.wgsl")),
     ("matmul_nn", include_str!("../../shaders/matmul_nn.wgsl")),
     ("matmul_nt", include_str!("../../shaders/matmul_nt.wgsl")),
-    ("matmul_tn", include_str!("../../shaders/matmul_tn.wgsl")),
     (
         "matmul_wgrad",
         include_str!("../../shaders/matmul_wgrad.wgsl"),
@@ -151,6 +150,7 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         include_str!("../../shaders/rope_forward.wgsl"),
     ),
     ("scale", include_str!("../../shaders/scale.wgsl")),
+    ("self_test", include_str!("../../shaders/self_test.wgsl")),
     (
         "swiglu_backward",
         include_str!("../../shaders/swiglu_backward.wgsl"),

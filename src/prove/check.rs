@@ -1,6 +1,7 @@
 //! One whole check of a scenario: reference run with its sweep, second run, restarts, planted
 //! faults, and what follows from them.
 
+use crate::engine::EngineChoice;
 use crate::fault::Component;
 use crate::prove::certificate;
 use crate::prove::effect::{self, Effect};
@@ -19,16 +20,21 @@ use crate::world::{RunOptions, RunRecord};
 /// Steps in which hazards are looked for: a program repeats itself after its first step.
 pub(super) const HAZARD_STEPS: u32 = 2;
 
-/// How a check is carried out: nothing here changes a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a check is carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Threads that run kernels.
     pub workers: usize,
+    /// What runs them. A graphics adapter whose arithmetic is not strict has bits of its own.
+    pub engine: EngineChoice,
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        CheckOptions { workers: 2 }
+        CheckOptions {
+            workers: 2,
+            engine: EngineChoice::Cpu,
+        }
     }
 }
 
@@ -55,7 +61,7 @@ pub fn check(
     options: CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    let mut session = Session::new(scenario, options.workers)?;
+    let mut session = Session::new(scenario, &options)?;
     let steps = u64::from(session.scenario.steps);
 
     progress.begin("reference run", steps);
@@ -104,7 +110,7 @@ pub fn check(
         mutants,
         effect,
     };
-    let remedies = remedy::tried(&session, options, &findings, progress)?;
+    let remedies = remedy::tried(&session, &options, &findings, progress)?;
     let verdicts = grade::of_check(&session, &findings);
     Ok(certificate::outcome(
         &session, options, findings, verdicts, remedies,

@@ -143,6 +143,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::prove::CheckOptions;
     use crate::prove::session::Session;
     use crate::scenario::Overrides;
     use crate::world::RunOptions;
@@ -180,7 +181,8 @@ mod tests {
         ] {
             let scenario = scenario(set);
             let estimate = Memory::of(&scenario).expect("sound options").arenas;
-            let mut session = Session::new(scenario, 2).expect("it can be run");
+            let mut session =
+                Session::new(scenario, &CheckOptions::default()).expect("it can be run");
             let run = session.plain_run(&RunOptions::default(), 1..2);
             let found = 4 * run.expect("it runs").memory_words;
             let ratio = estimate as f64 / found as f64;

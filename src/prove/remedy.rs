@@ -21,7 +21,7 @@ struct Switch {
 /// Failures of the machine. A switch that the recipe cannot take is left out.
 pub fn tried(
     session: &Session,
-    options: CheckOptions,
+    options: &CheckOptions,
     findings: &Findings,
     progress: &dyn Progress,
 ) -> Result<Vec<Remedy>, CheckError> {
@@ -35,7 +35,7 @@ pub fn tried(
         let mut scenario = session.scenario.clone();
         (switch.apply)(&mut scenario);
         // A recipe that the layout or the optimizer refuses is no advice.
-        let Ok(mut changed) = Session::new(scenario, options.workers) else {
+        let Ok(mut changed) = Session::new(scenario, options) else {
             continue;
         };
         let mut sweep = Sweep::new(changed.sweep_options());

@@ -22,7 +22,7 @@ pub fn replay(
     options: CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    let mut session = Session::new(scenario, options.workers)?;
+    let mut session = Session::new(scenario, &options)?;
     let (scenario, build) = (session.scenario.content_hash(), session.build_hash());
     token
         .check_fresh(&scenario, &build)

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::engine::EngineError;
-use crate::engine::cpu::CpuEngine;
+use crate::engine::{Engine, EngineError, EngineIdentity};
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
 use crate::plan::{Environment, EnvironmentError};
+use crate::prove::check::CheckOptions;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::memory;
 use crate::prove::plans::AllocationPlans;
@@ -67,13 +67,14 @@ pub struct Session {
     /// Plans are those of the real job's buffers, not of the small ones.
     pub plans_at_full_size: bool,
     corpus: Corpus,
-    engine: CpuEngine,
-    workers: usize,
+    engine: Box<dyn Engine>,
+    how: CheckOptions,
 }
 
 impl Session {
-    /// `workers` threads run kernels; results do not depend on the number.
-    pub fn new(scenario: Scenario, workers: usize) -> Result<Session, CheckError> {
+    /// # Errors
+    /// A scenario that cannot be run, or an engine that is not there.
+    pub fn new(scenario: Scenario, how: &CheckOptions) -> Result<Session, CheckError> {
         let options = TrainOptions::from(&scenario.recipe);
         options.check()?;
         let variables = scenario.recipe.env.iter();
@@ -109,8 +110,8 @@ impl Session {
             data_hash: Digest::of_bytes(&bytes),
             corpus,
             options: Arc::new(options),
-            engine: CpuEngine::new(workers)?,
-            workers,
+            engine: how.engine.open(how.workers)?,
+            how: how.clone(),
             scenario,
             environment,
             allocations,
@@ -134,7 +135,7 @@ impl Session {
         })?;
         let full = scenario.full_size;
         scenario.full_size = full.and_then(|full| full.resharded(own, layout));
-        Session::new(scenario, self.workers)
+        Session::new(scenario, &self.how)
     }
 
     pub fn ranks(&self) -> u32 {
@@ -156,8 +157,8 @@ impl Session {
         *hasher.finalize().as_bytes()
     }
 
-    pub fn engine_identity(&self) -> crate::engine::EngineIdentity {
-        crate::engine::Engine::identity(&self.engine)
+    pub fn engine_identity(&self) -> EngineIdentity {
+        self.engine.identity()
     }
 
     pub fn group_count(&self) -> usize {
@@ -185,7 +186,7 @@ impl Session {
         let run = Run { steps, checkpoint };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);
         self.world
-            .run(&mut self.engine, options, &program, observer)
+            .run(self.engine.as_mut(), options, &program, observer)
     }
 
     /// A run that nothing watches.
@@ -199,8 +200,8 @@ impl Session {
 
     /// Another number of worker threads, for the second run.
     pub fn set_workers(&mut self, workers: usize) -> Result<(), CheckError> {
-        self.engine = CpuEngine::new(workers)?;
-        self.workers = workers;
+        self.how.workers = workers;
+        self.engine = self.how.engine.open(workers)?;
         Ok(())
     }
 

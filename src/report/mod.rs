@@ -1,5 +1,6 @@
 //! One outcome, written for people, for programs and for test dashboards.
 
+pub mod doctor;
 mod exit;
 mod findings;
 mod json;
@@ -70,9 +71,12 @@ impl Report {
 
     /// The line that reproduces the difference, if there is one.
     pub fn replay_command(&self) -> Option<String> {
-        self.outcome
-            .replay
-            .as_ref()
-            .map(|token| format!("bitproof replay {token}"))
+        let token = self.outcome.replay.as_ref()?;
+        // A token is of one engine; the default one needs no flag.
+        let engine = match self.outcome.engine.name.as_str() {
+            "cpu" => String::new(),
+            name => format!(" --engine {name}"),
+        };
+        Some(format!("bitproof replay {token}{engine}"))
     }
 }

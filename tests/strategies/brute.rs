@@ -10,7 +10,7 @@ use bitproof::world::fold::{FoldJob, FoldLab, FoldNode};
 const ADDENDS_MAX: usize = 7;
 
 /// Whether two orders of the node's addends give two results; `None` where there are too many.
-pub fn parts(node: &FoldNode, lab: &FoldLab<'_>) -> Result<Option<bool>, EngineError> {
+pub fn parts(node: &FoldNode, lab: &mut FoldLab<'_>) -> Result<Option<bool>, EngineError> {
     let words = lab.addends(node)?;
     let held = lab.accumulator(node)?;
     let arithmetic = node.arithmetic();

@@ -16,7 +16,9 @@ mod tests;
 use rayon::prelude::*;
 
 use super::launch::{self, Signature};
-use super::{ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span};
+use super::{
+    ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Ran, Span,
+};
 use crate::kernel::Kernel;
 use crate::numerics::Digest;
 use jit::{Fault, OperandSlot, Work};
@@ -32,6 +34,8 @@ pub struct CpuEngine {
     arenas: Vec<Vec<u32>>,
     spares: Spares,
     workers: usize,
+    /// Runs begun.
+    runs: u64,
     /// `None` with one worker: everything runs on the calling thread.
     pool: Option<rayon::ThreadPool>,
 }
@@ -72,6 +76,7 @@ impl CpuEngine {
             arenas: Vec::new(),
             spares: Spares::default(),
             workers,
+            runs: 0,
             pool,
         })
     }
@@ -88,6 +93,12 @@ impl CpuEngine {
         arena
             .and_then(|words| words.get_mut(range(span)))
             .ok_or_else(|| outside(span))
+    }
+
+    /// A launch of the current run.
+    fn ran(&self, launch: usize) -> Ran {
+        let run = self.runs - 1;
+        Ran { run, launch }
     }
 
     fn error_of(&self, launches: &[Launch], place: usize, fault: &Fault) -> EngineError {
@@ -107,7 +118,7 @@ impl CpuEngine {
             kernel: signature.name.clone(),
             operand,
             extent,
-            launch: place,
+            at: self.ran(place),
         }
     }
 }
@@ -252,7 +263,8 @@ impl Engine for CpuEngine {
         Ok(ProgramId(self.programs.len() as u32 - 1))
     }
 
-    fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
+    fn alloc_on(&mut self, shard: u32, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
+        assert_eq!(shard, 0, "a machine's memory is one");
         self.arenas.push(Vec::new());
         let arena = ArenaId(self.arenas.len() as u32 - 1);
         self.grow(arena, words, poison)?;
@@ -299,7 +311,12 @@ impl Engine for CpuEngine {
         Ok(())
     }
 
+    fn runs(&self) -> u64 {
+        self.runs
+    }
+
     fn run(&mut self, launches: &[Launch]) -> Result<(), EngineError> {
+        self.runs += 1;
         for (place, launch) in launches.iter().enumerate() {
             let program = self
                 .programs
@@ -309,11 +326,11 @@ impl Engine for CpuEngine {
                     EngineError::BadLaunch {
                         kernel: "(unknown)".to_owned(),
                         reason,
-                        launch: place,
+                        at: self.ran(place),
                     }
                 })?;
             let words = |arena: u32| self.arenas.get(arena as usize).map(Vec::len);
-            launch::check(&program.signature, launch, place, words)?;
+            launch::check(&program.signature, launch, self.ran(place), words)?;
         }
         let programs = &self.programs[..];
         let operands = Operands::of(launches, programs, &mut self.arenas);
@@ -364,7 +381,7 @@ impl Engine for CpuEngine {
         Ok(())
     }
 
-    fn read(&self, span: Span) -> Result<Vec<u32>, EngineError> {
+    fn read(&mut self, span: Span) -> Result<Vec<u32>, EngineError> {
         self.words(span).map(<[u32]>::to_vec)
     }
 
@@ -377,7 +394,7 @@ impl Engine for CpuEngine {
         Ok(())
     }
 
-    fn digests(&self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
+    fn digests(&mut self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
         let words: Vec<&[u32]> = spans
             .iter()
             .map(|span| self.words(*span))

@@ -1,40 +1,237 @@
-//! Finding an adapter and opening a device on it.
+//! Adapters: which there are, which is taken, and opening devices on it.
 
-use crate::engine::EngineIdentity;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-/// Why there is no wgpu engine on this machine.
-#[derive(Debug, thiserror::Error)]
-#[error("no usable adapter: {reason}")]
-pub struct NoAdapter {
-    pub reason: String,
+use crate::engine::{EngineError, EngineIdentity};
+
+/// Backends that are looked at. GL is left out: its drivers promise no arithmetic.
+const BACKENDS: wgpu::Backends = wgpu::Backends::VULKAN
+    .union(wgpu::Backends::METAL)
+    .union(wgpu::Backends::DX12);
+
+/// Mesa's software driver runs workgroups on its queue's thread when this is `0`
+/// (`LP_NUM_THREADS`): then one device a core is as fast as its thread pool, without the pool's
+/// wake-ups.
+const POOL_VARIABLE: &str = "LP_NUM_THREADS";
+
+fn none(reason: impl ToString) -> EngineError {
+    let reason = reason.to_string();
+    EngineError::NoAdapter { reason }
 }
 
+/// What an adapter says of itself.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct AdapterInfo {
+    pub name: String,
+    /// Vulkan, Metal or DX12.
+    pub backend: String,
+    /// DiscreteGpu, IntegratedGpu, VirtualGpu, Cpu or Other.
+    pub kind: String,
+    pub driver: String,
+    /// SPIR-V reaches the driver as bitproof writes it, so that its arithmetic can be asked to be
+    /// strict.
+    pub passthrough: bool,
+    /// Buffers of kernels can be mapped by the host.
+    pub mappable: bool,
+    pub storage_binding_bytes_max: u64,
+    pub storage_buffers_max: u32,
+    pub workgroups_max: u32,
+    pub invocations_max: u32,
+    /// Why the engine cannot use it, if it cannot.
+    pub refused: Option<String>,
+}
+
+/// The engine's needs of an adapter, whatever it runs.
+const INVOCATIONS_MIN: u32 = 256;
+const IMMEDIATE_BYTES: u32 = crate::kernel::IMMEDIATE_WORDS * 4;
+
+impl AdapterInfo {
+    fn of(adapter: &wgpu::Adapter) -> AdapterInfo {
+        let info = adapter.get_info();
+        let (limits, features) = (adapter.limits(), adapter.features());
+        let has = |feature| features.contains(feature);
+        let vulkan = info.backend == wgpu::Backend::Vulkan;
+        let software = info.device_type == wgpu::DeviceType::Cpu;
+        let refused =
+            if !has(wgpu::Features::IMMEDIATES) || limits.max_immediate_size < IMMEDIATE_BYTES {
+                Some(format!("it has no {IMMEDIATE_BYTES} bytes of immediates"))
+            } else if limits.max_compute_invocations_per_workgroup < INVOCATIONS_MIN {
+                let has = limits.max_compute_invocations_per_workgroup;
+                Some(format!(
+                    "it runs {has} invocations a workgroup, of {INVOCATIONS_MIN} needed"
+                ))
+            } else {
+                None
+            };
+        AdapterInfo {
+            name: info.name,
+            backend: format!("{:?}", info.backend),
+            kind: format!("{:?}", info.device_type),
+            driver: format!("{} {}", info.driver, info.driver_info)
+                .trim()
+                .to_owned(),
+            passthrough: vulkan && has(wgpu::Features::PASSTHROUGH_SHADERS),
+            mappable: software && has(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
+            storage_binding_bytes_max: limits.max_storage_buffer_binding_size,
+            storage_buffers_max: limits.max_storage_buffers_per_shader_stage,
+            workgroups_max: limits.max_compute_workgroups_per_dimension,
+            invocations_max: limits.max_compute_invocations_per_workgroup,
+            refused,
+        }
+    }
+
+    /// A processor, not a graphics card.
+    pub fn is_software(&self) -> bool {
+        self.kind == "Cpu"
+    }
+
+    /// Better adapters first: hardware before software, strict before not.
+    fn rank(&self) -> (u8, bool) {
+        let kind = match self.kind.as_str() {
+            "DiscreteGpu" => 0,
+            "IntegratedGpu" => 1,
+            "VirtualGpu" => 2,
+            "Other" => 3,
+            _ => 4,
+        };
+        (kind, !self.passthrough)
+    }
+}
+
+fn instance() -> wgpu::Instance {
+    let mut description = wgpu::InstanceDescriptor::new_without_display_handle();
+    description.backends = BACKENDS;
+    wgpu::Instance::new(description)
+}
+
+fn enumerate() -> Vec<(AdapterInfo, wgpu::Adapter)> {
+    let adapters = pollster::block_on(instance().enumerate_adapters(BACKENDS));
+    let described = adapters.into_iter();
+    let mut described: Vec<_> = described
+        .map(|adapter| (AdapterInfo::of(&adapter), adapter))
+        .collect();
+    described.sort_by_key(|(info, _)| info.rank());
+    described
+}
+
+/// Every adapter that the environment (`VK_DRIVER_FILES` and the like) lets wgpu see, best first.
+pub fn adapters() -> Vec<AdapterInfo> {
+    enumerate().into_iter().map(|(info, _)| info).collect()
+}
+
+/// The adapter that is wanted: the first whose name, backend or driver contains `wanted` in any
+/// case, or the best.
+fn choose(wanted: Option<&str>) -> Result<(AdapterInfo, wgpu::Adapter), EngineError> {
+    let found = enumerate();
+    let names: Vec<String> = found.iter().map(|(info, _)| info.name.clone()).collect();
+    if found.is_empty() {
+        return Err(none("no Vulkan, Metal or DX12 driver offers any"));
+    }
+    let Some(wanted) = wanted else {
+        let refusals: Vec<String> = found
+            .iter()
+            .filter_map(|(info, _)| Some(format!("{}: {}", info.name, info.refused.as_ref()?)))
+            .collect();
+        let usable = found.into_iter().find(|(info, _)| info.refused.is_none());
+        return usable.ok_or_else(|| none(refusals.join("; ")));
+    };
+    let lower = wanted.to_lowercase();
+    let matches = |info: &AdapterInfo| {
+        let of = [&info.name, &info.backend, &info.driver];
+        of.iter().any(|text| text.to_lowercase().contains(&lower))
+    };
+    match found.into_iter().find(|(info, _)| matches(info)) {
+        None => Err(none(format!(
+            "none is called `{wanted}`; there is {}",
+            names.join(", ")
+        ))),
+        Some((info, _)) if info.refused.is_some() => {
+            let refused = info.refused.unwrap_or_default();
+            Err(none(format!("{}: {refused}", info.name)))
+        }
+        Some(found) => Ok(found),
+    }
+}
+
+/// A device with what the engine asks it.
 pub(super) struct Device {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
     pub limits: wgpu::Limits,
     /// SPIR-V goes to the driver as it is.
     pub passthrough: bool,
-    pub identity: EngineIdentity,
+    /// Arenas are mapped by the host instead of copied.
+    pub mappable: bool,
+    pub patience: Duration,
+    /// What the driver complained of outside any error scope, and whether it was lost.
+    complaint: Arc<Mutex<Option<String>>>,
 }
 
-/// The first adapter that the environment (`WGPU_*`, `VK_DRIVER_FILES`) lets wgpu see.
-pub(super) fn open() -> Result<Device, NoAdapter> {
-    let none = |reason: String| NoAdapter { reason };
-    let mut description = wgpu::InstanceDescriptor::new_without_display_handle();
-    description.backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
-    let instance = wgpu::Instance::new(description);
-    let options = wgpu::RequestAdapterOptions::default();
-    let adapter = pollster::block_on(instance.request_adapter(&options))
-        .map_err(|error| none(error.to_string()))?;
-    let info = adapter.get_info();
-    let vulkan = info.backend == wgpu::Backend::Vulkan;
-    let passthrough = vulkan
-        && adapter
-            .features()
-            .contains(wgpu::Features::PASSTHROUGH_SHADERS);
-    let mut features = wgpu::Features::empty();
-    features.set(wgpu::Features::PASSTHROUGH_SHADERS, passthrough);
+impl Device {
+    /// What went wrong since this was last asked, if anything did.
+    pub fn complaint(&self) -> Option<String> {
+        let held = self.complaint.lock();
+        held.ok().and_then(|complaint| complaint.clone())
+    }
+}
+
+/// How an adapter is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WgpuOptions {
+    /// The first adapter whose name, backend or driver contains this, in any case; else the best.
+    pub adapter: Option<String>,
+    /// Devices that the arenas are spread over.
+    pub devices: Devices,
+    /// Arenas are mapped by the host, where the adapter is a processor and its driver can: else
+    /// they are copied as with a graphics card.
+    pub mapped: bool,
+    /// A wait for the device that is longer than this is a fault.
+    pub patience: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Devices {
+    /// One; but this many where the adapter is a processor and its driver was told to start no
+    /// threads of its own (`LP_NUM_THREADS=0`).
+    Workers(usize),
+    /// This many, at least one.
+    Fixed(usize),
+}
+
+impl Default for WgpuOptions {
+    fn default() -> Self {
+        WgpuOptions {
+            adapter: None,
+            devices: Devices::Workers(1),
+            mapped: true,
+            patience: Duration::from_secs(300),
+        }
+    }
+}
+
+pub(super) fn open(options: &WgpuOptions) -> Result<(Vec<Device>, EngineIdentity), EngineError> {
+    let (mut info, adapter) = choose(options.adapter.as_deref())?;
+    info.mappable &= options.mapped;
+    let threadless = std::env::var(POOL_VARIABLE).is_ok_and(|count| count == "0");
+    let count = match options.devices {
+        Devices::Fixed(count) => count.max(1),
+        Devices::Workers(count) if info.is_software() && threadless => count.max(1),
+        Devices::Workers(_) => 1,
+    };
+    let devices = (0..count).map(|_| device(&info, &adapter, options.patience));
+    let devices = devices.collect::<Result<Vec<_>, EngineError>>()?;
+    Ok((devices, identity(info)))
+}
+
+fn device(
+    info: &AdapterInfo,
+    adapter: &wgpu::Adapter,
+    patience: Duration,
+) -> Result<Device, EngineError> {
+    let mut features = wgpu::Features::IMMEDIATES;
+    features.set(wgpu::Features::PASSTHROUGH_SHADERS, info.passthrough);
+    features.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, info.mappable);
     let limits = adapter.limits();
     let request = wgpu::DeviceDescriptor {
         label: Some("bitproof"),
@@ -44,24 +241,44 @@ pub(super) fn open() -> Result<Device, NoAdapter> {
     };
     let (device, queue) = pollster::block_on(adapter.request_device(&request))
         .map_err(|error| none(format!("{}: {error}", info.name)))?;
-    let identity = EngineIdentity {
-        name: "wgpu".to_owned(),
-        adapter: format!("{} ({:?})", info.name, info.backend),
-        versions: vec![
-            (
-                "driver".to_owned(),
-                format!("{} {}", info.driver, info.driver_info),
-            ),
-            ("wgpu".to_owned(), "30.0.2".to_owned()),
-            ("naga".to_owned(), "30.0.2".to_owned()),
-        ],
-        strict: passthrough,
+    let complaint = Arc::new(Mutex::new(None));
+    let note = |held: &Mutex<Option<String>>, text: String| {
+        if let Ok(mut held) = held.lock() {
+            held.get_or_insert(text);
+        }
     };
+    let lost = complaint.clone();
+    device.set_device_lost_callback(move |reason, text| {
+        note(&lost, format!("the device was lost ({reason:?}): {text}"));
+    });
+    let uncaptured = complaint.clone();
+    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+        note(&uncaptured, error.to_string());
+    }));
     Ok(Device {
         device,
         queue,
         limits,
-        passthrough,
-        identity,
+        passthrough: info.passthrough,
+        mappable: info.mappable,
+        patience,
+        complaint,
     })
+}
+
+/// The adapter stands among the versions too: a token made on one is not replayed on another.
+fn identity(info: AdapterInfo) -> EngineIdentity {
+    let version = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let adapter = format!("{} ({})", info.name, info.backend);
+    EngineIdentity {
+        name: "wgpu".to_owned(),
+        versions: vec![
+            version("adapter", &adapter),
+            version("driver", &info.driver),
+            version("wgpu", "30.0.2"),
+            version("naga", "30.0.2"),
+        ],
+        adapter,
+        strict: info.passthrough,
+    }
 }

@@ -1,113 +1,94 @@
 //! Batches: launches that become one dispatch.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::{WgpuEngine, buffers};
-use crate::engine::{ArenaId, EngineError, Launch, ProgramId};
+use super::shard::{Shard, Words};
+use super::stream::{Dispatch, TABLE_WORDS, Told};
+use crate::engine::launch::Signature;
+use crate::engine::{EngineError, Launch, ProgramId};
 use crate::kernel::HEADER_WORDS;
 
-/// What the flag of a batch holds when every access was inside.
-pub(super) const NO_FAULT: u32 = u32::MAX;
-/// The flag holds instance x 16 + operand.
-const MAX_INSTANCES: u32 = NO_FAULT / 16;
-
-/// Launches of one program with one grid on the same arenas, ascending.
-pub(super) struct Batch {
-    pub launches: Vec<usize>,
+/// A launch with its operands where they lie.
+pub(super) struct Placed<'a> {
+    /// Its place in the run.
+    pub number: usize,
+    pub launch: &'a Launch,
+    pub operands: Vec<Words>,
 }
 
-impl Batch {
-    /// All launches with work to do, in batches of at most `most_workgroups` along z.
-    pub fn gather(launches: &[Launch], most_workgroups: u32) -> Vec<Batch> {
-        type Key = (ProgramId, [u32; 3], Vec<ArenaId>);
-        let mut groups: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
-        for (place, launch) in launches.iter().enumerate() {
-            if launch.grid.contains(&0) {
-                continue;
-            }
-            let arenas = launch.operands.iter().map(|span| span.arena).collect();
-            groups
-                .entry((launch.program, launch.grid, arenas))
-                .or_default()
-                .push(place);
-        }
-        let mut batches = Vec::new();
-        for ((_, grid, _), places) in groups {
-            let instances = (most_workgroups / grid[2]).clamp(1, MAX_INSTANCES);
-            let parts = places.chunks(instances as usize);
-            batches.extend(parts.map(|part| Batch {
-                launches: part.to_vec(),
-            }));
-        }
-        batches
-    }
+type Key = (ProgramId, [u32; 3], Vec<u32>);
 
-    /// The table of `kernel::lower`.
-    fn table(&self, engine: &WgpuEngine, launches: &[Launch]) -> Vec<u32> {
-        let first = &launches[self.launches[0]];
-        let program = &engine.programs[first.program.0 as usize];
-        let mut table = vec![first.grid[2]];
-        table.resize(HEADER_WORDS as usize, 0);
-        for place in &self.launches {
-            let launch = &launches[*place];
-            table.extend(launch.grid);
-            for (span, operand) in launch.operands.iter().zip(&program.signature.operands) {
-                let step = operand.element_words;
-                table.extend([span.offset_words / step, span.words / step]);
-            }
-            table.extend(&launch.params);
-        }
-        let rows = self.launches.len() * program.row_words as usize;
-        assert_eq!(table.len(), HEADER_WORDS as usize + rows);
-        table
+/// Records all launches, those of one program with one grid on the same heaps as one dispatch.
+///
+/// # Errors
+/// Earlier work that failed, where a wait for it was needed first.
+pub(super) fn record(
+    shard: &mut Shard,
+    signatures: &[Arc<Signature>],
+    run: u64,
+    launches: Vec<Placed<'_>>,
+) -> Result<(), EngineError> {
+    let mut groups: BTreeMap<Key, Vec<Placed<'_>>> = BTreeMap::new();
+    for placed in launches {
+        let heaps = placed.operands.iter().map(|words| words.heap).collect();
+        let key = (placed.launch.program, placed.launch.grid, heaps);
+        groups.entry(key).or_default().push(placed);
     }
+    for ((program, grid, heaps), mut placed) in groups {
+        let signature = &signatures[program.0 as usize];
+        let row_words = shard.program(program).row_words as usize;
+        let along_z = shard.device.limits.max_compute_workgroups_per_dimension / grid[2];
+        let in_table = (TABLE_WORDS - HEADER_WORDS as usize) / row_words;
+        let most = (along_z as usize).min(in_table).max(1);
+        while !placed.is_empty() {
+            let rest = placed.split_off(most.min(placed.len()));
+            let table = table(signature, row_words, &placed);
+            let group = shard.group(program, &heaps);
+            let told = Told {
+                signature: signature.clone(),
+                run,
+                launches: placed.iter().map(|placed| placed.number).collect(),
+                extents: extents(signature, &placed),
+            };
+            let dispatch = Dispatch {
+                pipeline: shard.program(program).pipeline.clone(),
+                group,
+                table,
+                grid: [grid[0], grid[1], grid[2] * placed.len() as u32],
+                told,
+            };
+            shard.record(dispatch)?;
+            placed = rest;
+        }
+    }
+    Ok(())
 }
 
-/// Runs the batches and gives the flag of each.
-pub(super) fn dispatch(
-    engine: &WgpuEngine,
-    launches: &[Launch],
-    batches: &[Batch],
-) -> Result<Vec<u32>, EngineError> {
-    let device = &engine.device;
-    let mut flags = Vec::new();
-    for batch in batches {
-        let table = batch.table(engine, launches);
-        let table_buffer = buffers::storage(device, table.len() as u64);
-        buffers::write(device, &table_buffer, 0, &table);
-        let flag = buffers::storage(device, 1);
-        buffers::write(device, &flag, 0, &[NO_FAULT]);
-        let first = &launches[batch.launches[0]];
-        let program = &engine.programs[first.program.0 as usize];
-        let arenas = first
-            .operands
-            .iter()
-            .map(|span| &engine.arenas[span.arena.0 as usize].buffer);
-        let entries: Vec<wgpu::BindGroupEntry> = arenas
-            .chain([&table_buffer, &flag])
-            .enumerate()
-            .map(|(binding, buffer)| wgpu::BindGroupEntry {
-                binding: binding as u32,
-                resource: buffer.as_entire_binding(),
-            })
-            .collect();
-        let group = device.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: None,
-            layout: &program.layout,
-            entries: &entries,
-        });
-        let mut encoder = device.device.create_command_encoder(&Default::default());
-        let mut pass = encoder.begin_compute_pass(&Default::default());
-        pass.set_pipeline(&program.pipeline);
-        pass.set_bind_group(0, &group, &[]);
-        let [x, y, z] = first.grid;
-        pass.dispatch_workgroups(x, y, z * batch.launches.len() as u32);
-        drop(pass);
-        device.queue.submit([encoder.finish()]);
-        flags.push(flag);
+/// The table of `kernel::lower`.
+fn table(signature: &Signature, row_words: usize, placed: &[Placed<'_>]) -> Vec<u32> {
+    let rows = placed.len() * row_words;
+    let mut table = Vec::with_capacity(HEADER_WORDS as usize + rows);
+    table.push(placed[0].launch.grid[2]);
+    table.resize(HEADER_WORDS as usize, 0);
+    for placed in placed {
+        table.extend(placed.launch.grid);
+        for (words, operand) in placed.operands.iter().zip(&signature.operands) {
+            let step = operand.element_words;
+            table.extend([words.start / step, words.len / step]);
+        }
+        table.extend(&placed.launch.params);
     }
-    flags
-        .iter()
-        .map(|flag| Ok(buffers::read(device, flag, 0, 1)?[0]))
-        .collect()
+    assert_eq!(table.len(), HEADER_WORDS as usize + rows);
+    table
+}
+
+fn extents(signature: &Signature, placed: &[Placed<'_>]) -> Vec<u32> {
+    let of = |placed: &Placed<'_>| {
+        let pairs = placed.operands.iter().zip(&signature.operands);
+        pairs
+            .map(|(words, operand)| words.len / operand.element_words)
+            .collect::<Vec<u32>>()
+    };
+    placed.iter().flat_map(of).collect()
 }

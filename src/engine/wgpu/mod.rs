@@ -1,77 +1,100 @@
-//! The second engine: any Vulkan, Metal or DX12 adapter, through wgpu. It is there to be compared
-//! with the cpu engine.
+//! The second engine: any Vulkan, Metal or DX12 adapter, through wgpu.
 //!
-//! Arenas are storage buffers, bound whole. Launches of one kernel with one grid on the same arenas
-//! become one dispatch, an instance along z for each (`kernel::lower`). On Vulkan the SPIR-V goes
-//! to the driver as it is, with NoContraction and float controls; elsewhere through naga, and the
-//! engine calls itself not strict. An index outside a *local* array is not reported here.
+//! Arenas lie in heaps, which are bound whole. Launches of one kernel with one grid on the same
+//! heaps become one dispatch, an instance along z for each (`kernel::lower`). On Vulkan the SPIR-V
+//! goes to the driver as it is, with NoContraction and float controls; elsewhere through naga, and
+//! the engine calls itself not strict. An index outside a *local* array is not reported here.
+//!
+//! Work is recorded and submitted, and waited for only when the host reads: a fault is told by a
+//! later call than the `run` that it belongs to.
 
 mod adapter;
 mod batch;
-mod buffers;
+mod heap;
+mod program;
+mod shard;
 mod spirv;
+mod stream;
+#[cfg(test)]
+mod tests;
 
-pub use adapter::NoAdapter;
+pub use adapter::{AdapterInfo, Devices, WgpuOptions, adapters};
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
 
 use super::launch::{self, Signature};
-use super::{ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span};
-use crate::kernel::{Kernel, Lowered, lower};
-use adapter::Device;
-use batch::Batch;
+use super::{
+    ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Ran, Span,
+};
+use crate::kernel::Kernel;
+use crate::numerics::Digest;
+use batch::Placed;
+use heap::Place;
+use shard::{Shard, Words};
 
 /// Runs kernels on a graphics adapter.
 pub struct WgpuEngine {
-    device: Device,
-    programs: Vec<Program>,
+    identity: EngineIdentity,
+    shards: Vec<Shard>,
+    signatures: Vec<Arc<Signature>>,
     arenas: Vec<Arena>,
-}
-
-struct Program {
-    signature: Signature,
-    row_words: u32,
-    pipeline: wgpu::ComputePipeline,
-    layout: wgpu::BindGroupLayout,
+    /// Runs begun.
+    runs: u64,
 }
 
 struct Arena {
-    buffer: wgpu::Buffer,
+    shard: u32,
+    /// `None` once it was released.
+    place: Option<Place>,
     words: u32,
 }
 
 impl WgpuEngine {
+    /// The best adapter there is.
+    ///
     /// # Errors
     /// No adapter, with the reason: the caller shows it and skips, or fails.
-    pub fn new() -> Result<WgpuEngine, NoAdapter> {
+    pub fn new() -> Result<WgpuEngine, EngineError> {
+        WgpuEngine::open(&WgpuOptions::default())
+    }
+
+    /// # Errors
+    /// No such adapter, or one that the engine cannot use.
+    pub fn open(options: &WgpuOptions) -> Result<WgpuEngine, EngineError> {
+        let (devices, identity) = adapter::open(options)?;
+        let shards = devices.into_iter().map(Shard::new);
         Ok(WgpuEngine {
-            device: adapter::open()?,
-            programs: Vec::new(),
+            identity,
+            shards: shards.collect::<Result<_, EngineError>>()?,
+            signatures: Vec::new(),
             arenas: Vec::new(),
+            runs: 0,
         })
     }
 
-    fn check(&self, place: usize, launch: &Launch) -> Result<(), EngineError> {
-        let program = self
-            .programs
+    fn check(&self, at: Ran, launch: &Launch) -> Result<(), EngineError> {
+        let signature = self
+            .signatures
             .get(launch.program.0 as usize)
             .ok_or_else(|| {
                 let reason = format!("no program {} in this engine", launch.program.0);
                 EngineError::BadLaunch {
                     kernel: "(unknown)".to_owned(),
                     reason,
-                    launch: place,
+                    at,
                 }
             })?;
-        let signature = &program.signature;
         let words = |arena: u32| {
-            self.arenas
-                .get(arena as usize)
-                .map(|arena| arena.words as usize)
+            let arena = self.arenas.get(arena as usize);
+            arena.map(|arena| arena.words as usize)
         };
-        launch::check(signature, launch, place, words)?;
+        launch::check(signature, launch, at, words)?;
         let bad = |reason: String| EngineError::BadLaunch {
             kernel: signature.name.clone(),
             reason,
-            launch: place,
+            at,
         };
         for (span, operand) in launch.operands.iter().zip(&signature.operands) {
             if span.offset_words % operand.element_words != 0 {
@@ -81,7 +104,15 @@ impl WgpuEngine {
                 )));
             }
         }
-        let most = self.device.limits.max_compute_workgroups_per_dimension;
+        let shards = launch.operands.iter().map(|span| self.shard_of(span.arena));
+        if shards
+            .clone()
+            .any(|shard| Some(shard) != shards.clone().next())
+        {
+            return Err(bad("its operands are on more than one device".to_owned()));
+        }
+        let limits = |shard: &Shard| shard.device.limits.max_compute_workgroups_per_dimension;
+        let most = self.shards.iter().map(limits).min().unwrap_or(0);
         match launch.grid.iter().find(|size| **size > most) {
             Some(size) => Err(bad(format!(
                 "{size} workgroups along an axis, {most} at most"
@@ -90,231 +121,298 @@ impl WgpuEngine {
         }
     }
 
-    fn arena(&self, span: Span) -> Result<&Arena, EngineError> {
-        let arena = self.arenas.get(span.arena.0 as usize);
+    /// Where a span lies: its shard, and the words there.
+    fn resolve(&self, span: Span) -> Result<(usize, Words), EngineError> {
         let inside = |arena: &&Arena| {
             u64::from(span.offset_words) + u64::from(span.words) <= u64::from(arena.words)
         };
-        arena.filter(inside).ok_or(EngineError::BadSpan {
-            arena: span.arena.0,
-            offset_words: span.offset_words,
-            words: span.words,
-        })
+        let arena = self.arenas.get(span.arena.0 as usize).filter(inside);
+        let arena = arena.ok_or_else(|| outside(span))?;
+        let (heap, start) = arena
+            .place
+            .map_or((0, 0), |place| (place.heap, place.start));
+        let (start, len) = (start + span.offset_words, span.words);
+        Ok((arena.shard as usize, Words { heap, start, len }))
     }
 
-    fn shader(&self, lowered: Lowered) -> Result<wgpu::ShaderModule, String> {
-        let device = &self.device.device;
-        if !self.device.passthrough {
-            let source = wgpu::ShaderSource::Naga(std::borrow::Cow::Owned(lowered.module));
-            let description = wgpu::ShaderModuleDescriptor {
-                label: None,
-                source,
-            };
-            return Ok(device.create_shader_module(description));
+    /// The spans of each shard, with their places in the list.
+    fn by_shard(&self, spans: &[Span]) -> Result<Vec<(Vec<usize>, Vec<Words>)>, EngineError> {
+        let mut of = vec![(Vec::new(), Vec::new()); self.shards.len()];
+        for (place, span) in spans.iter().enumerate() {
+            let (shard, words) = self.resolve(*span)?;
+            of[shard].0.push(place);
+            of[shard].1.push(words);
         }
-        let words = spirv::write(&lowered, true)?;
-        let size = lowered.module.entry_points[0].workgroup_size;
-        let entry = wgpu::PassthroughShaderEntryPoint {
-            name: "bp_entry".into(),
-            workgroup_size: (size[0], size[1], size[2]),
-        };
-        let description = wgpu::ShaderModuleDescriptorPassthrough {
-            entry_points: vec![entry].into(),
-            spirv: Some(words.into()),
-            ..Default::default()
-        };
-        // SAFETY: naga wrote these words from a module that its validator accepted; what
-        // `spirv::strict` adds are decorations and execution modes, which a test checks for their
-        // place. Every access to a buffer is inside the extent that `launch::check` has shown to
-        // lie in the arena, by the calls that `kernel::lower` put before it.
-        Ok(unsafe { device.create_shader_module_passthrough(description) })
+        Ok(of)
     }
 
-    fn program(&self, kernel: &Kernel) -> Result<Program, String> {
-        let bindings = kernel.operands.len() as u32 + 2;
-        let most = self.device.limits.max_storage_buffers_per_shader_stage;
-        if bindings > most {
-            return Err(format!(
-                "{bindings} buffers, the adapter binds {most} at most"
-            ));
+    /// Copies through the host, all sources first.
+    fn copy_on_host(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
+        let sources: Vec<Span> = copies.iter().map(|copy| copy.from).collect();
+        let mut words: Vec<Vec<u32>> = vec![Vec::new(); copies.len()];
+        for (shard, (places, spans)) in self.by_shard(&sources)?.into_iter().enumerate() {
+            let held: Vec<Vec<u32>> = self.shards[shard].with_words(&spans, |held| {
+                held.iter().map(|words| words.to_vec()).collect()
+            })?;
+            for (place, held) in places.into_iter().zip(held) {
+                words[place] = held;
+            }
         }
-        let lowered = lower(kernel)?;
-        let row_words = lowered.row_words;
-        let module = self.shader(lowered)?;
-        let device = &self.device.device;
-        let entries: Vec<wgpu::BindGroupLayoutEntry> =
-            (0..bindings).map(buffers::binding).collect();
-        let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: Some(&kernel.name),
-            entries: &entries,
-        });
-        let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-            label: Some(&kernel.name),
-            bind_group_layouts: &[Some(&layout)],
-            immediate_size: 0,
-        });
-        let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: Some(&kernel.name),
-            layout: Some(&pipeline_layout),
-            module: &module,
-            entry_point: Some("bp_entry"),
-            compilation_options: wgpu::PipelineCompilationOptions::default(),
-            cache: None,
-        });
-        if let Some(error) = pollster::block_on(scope.pop()) {
-            return Err(error.to_string());
+        let targets: Vec<Span> = copies.iter().map(|copy| copy.to).collect();
+        for (shard, (places, spans)) in self.by_shard(&targets)?.into_iter().enumerate() {
+            let pieces: Vec<(Words, &[u32])> = spans
+                .into_iter()
+                .zip(places)
+                .map(|(to, place)| (to, &words[place][..]))
+                .collect();
+            self.shards[shard].write(&pieces)?;
         }
-        Ok(Program {
-            signature: Signature::of(kernel),
-            row_words,
-            pipeline,
-            layout,
-        })
+        Ok(())
     }
+
+    fn copy_on_device(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
+        let mut of: Vec<Vec<(Words, Words)>> = vec![Vec::new(); self.shards.len()];
+        for copy in copies {
+            let ((shard, from), (_, to)) = (self.resolve(copy.from)?, self.resolve(copy.to)?);
+            of[shard].push((from, to));
+        }
+        for (shard, copies) in self.shards.iter_mut().zip(of) {
+            shard.copy(&copies)?;
+        }
+        Ok(())
+    }
+}
+
+fn outside(span: Span) -> EngineError {
+    EngineError::BadSpan {
+        arena: span.arena.0,
+        offset_words: span.offset_words,
+        words: span.words,
+    }
+}
+
+/// Whether no copy writes what a later one reads or writes: then all may be read first.
+fn are_independent(copies: &[CopyWords]) -> bool {
+    let begin = |span: Span| (span.arena, span.offset_words);
+    let mut targets: Vec<Span> = copies.iter().map(|copy| copy.to).collect();
+    targets.sort_unstable_by_key(|span| begin(*span));
+    let meets = |a: Span, b: Span| {
+        a.arena == b.arena
+            && a.offset_words < b.offset_words + b.words
+            && b.offset_words < a.offset_words + a.words
+    };
+    let apart = |pair: &[Span]| !meets(pair[0], pair[1]);
+    targets.windows(2).all(apart)
+        && copies.iter().all(|copy| {
+            // Targets do not overlap, so only two neighbours can meet a source's beginning.
+            let place = targets.partition_point(|to| begin(*to) <= begin(copy.from));
+            let before = place.checked_sub(1).map(|before| targets[before]);
+            let after = targets.get(place).copied();
+            !before
+                .into_iter()
+                .chain(after)
+                .any(|to| meets(to, copy.from))
+        })
 }
 
 impl Engine for WgpuEngine {
     fn identity(&self) -> EngineIdentity {
-        self.device.identity.clone()
+        self.identity.clone()
+    }
+
+    fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    fn shard_of(&self, arena: ArenaId) -> u32 {
+        let arena = self.arenas.get(arena.0 as usize);
+        arena.map_or(0, |arena| arena.shard)
+    }
+
+    fn shards(&self) -> u32 {
+        self.shards.len() as u32
+    }
+
+    fn arena_words_max(&self) -> u32 {
+        let most = |shard: &Shard| heap::arena_words_max(&shard.device);
+        self.shards.iter().map(most).min().unwrap_or(0)
     }
 
     fn load(&mut self, kernel: &Kernel) -> Result<ProgramId, EngineError> {
-        if let Some(known) = self
-            .programs
-            .iter()
-            .position(|known| known.signature.hash == kernel.hash)
-        {
+        let known = |signature: &Arc<Signature>| signature.hash == kernel.hash;
+        if let Some(known) = self.signatures.iter().position(known) {
             return Ok(ProgramId(known as u32));
         }
-        let program = self
-            .program(kernel)
-            .map_err(|reason| EngineError::Unsupported {
-                kernel: kernel.name.clone(),
-                reason,
-            })?;
-        self.programs.push(program);
-        Ok(ProgramId(self.programs.len() as u32 - 1))
+        for shard in &mut self.shards {
+            shard.load(kernel)?;
+        }
+        self.signatures.push(Arc::new(Signature::of(kernel)));
+        Ok(ProgramId(self.signatures.len() as u32 - 1))
     }
 
-    fn alloc(&mut self, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
-        let buffer = buffers::arena(&self.device, words)?;
-        buffers::fill(&self.device, &buffer, 0..words, poison);
-        self.arenas.push(Arena { buffer, words });
-        Ok(ArenaId(self.arenas.len() as u32 - 1))
+    fn alloc_on(&mut self, shard: u32, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
+        assert!((shard as usize) < self.shards.len(), "shard {shard}");
+        self.arenas.push(Arena {
+            shard,
+            place: None,
+            words: 0,
+        });
+        let arena = ArenaId(self.arenas.len() as u32 - 1);
+        self.grow(arena, words, poison)?;
+        Ok(arena)
     }
 
     fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError> {
-        let old = self.arena(Span {
-            arena,
-            offset_words: 0,
-            words: 0,
-        })?;
-        if words <= old.words {
+        let Some(old) = self.arenas.get(arena.0 as usize) else {
+            let (offset_words, arena) = (0, arena);
+            return Err(outside(Span {
+                arena,
+                offset_words,
+                words,
+            }));
+        };
+        let (shard, old_words) = (old.shard as usize, old.words);
+        if words <= old_words {
             return Ok(());
         }
-        let buffer = buffers::arena(&self.device, words)?;
-        buffers::copy(&self.device, &[(&old.buffer, 0, &buffer, 0, old.words)]);
-        buffers::fill(&self.device, &buffer, old.words..words, poison);
-        self.arenas[arena.0 as usize] = Arena { buffer, words };
+        let fits = |place: &Place| words <= place.words;
+        let shard = &mut self.shards[shard];
+        let place = match old.place.filter(fits) {
+            Some(place) => place,
+            None => {
+                let place = shard.take(words)?;
+                if let Some(old) = old.place {
+                    let at = |place: Place| Words {
+                        heap: place.heap,
+                        start: place.start,
+                        len: old_words,
+                    };
+                    let held = shard.with_words(&[at(old)], |held| held[0].to_vec())?;
+                    shard.write(&[(at(place), &held)])?;
+                    shard.give(old);
+                }
+                place
+            }
+        };
+        let fresh = Words {
+            heap: place.heap,
+            start: place.start + old_words,
+            len: words - old_words,
+        };
+        shard.fill(fresh, poison)?;
+        let arena = &mut self.arenas[arena.0 as usize];
+        (arena.place, arena.words) = (Some(place), words);
         Ok(())
     }
 
     fn release(&mut self, arena: ArenaId) -> Result<(), EngineError> {
-        self.arena(Span {
-            arena,
-            offset_words: 0,
-            words: 0,
-        })?;
-        let buffer = buffers::storage(&self.device, 0);
-        let old = std::mem::replace(
-            &mut self.arenas[arena.0 as usize],
-            Arena { buffer, words: 0 },
-        );
-        old.buffer.destroy();
+        let Some(arena) = self.arenas.get_mut(arena.0 as usize) else {
+            let (offset_words, words) = (0, 0);
+            return Err(outside(Span {
+                arena,
+                offset_words,
+                words,
+            }));
+        };
+        arena.words = 0;
+        if let Some(place) = arena.place.take() {
+            self.shards[arena.shard as usize].give(place);
+        }
         Ok(())
     }
 
     fn run(&mut self, launches: &[Launch]) -> Result<(), EngineError> {
-        for (place, launch) in launches.iter().enumerate() {
-            self.check(place, launch)?;
+        let run = self.runs;
+        self.runs += 1;
+        for (launch, asked) in launches.iter().enumerate() {
+            self.check(Ran { run, launch }, asked)?;
         }
-        let most = self.device.limits.max_compute_workgroups_per_dimension;
-        let batches = Batch::gather(launches, most);
-        let flags = batch::dispatch(self, launches, &batches)?;
-        let mut faults: Vec<(usize, u32)> = Vec::new();
-        for (batch, flag) in batches.iter().zip(flags) {
-            if flag != batch::NO_FAULT {
-                faults.push((batch.launches[flag as usize / 16], flag % 16));
+        let mut of: Vec<Vec<Placed<'_>>> = (0..self.shards.len()).map(|_| Vec::new()).collect();
+        let with_work = launches
+            .iter()
+            .enumerate()
+            .filter(|(_, launch)| !launch.grid.contains(&0));
+        for (number, launch) in with_work {
+            let mut shard = 0;
+            let mut operands = Vec::with_capacity(launch.operands.len());
+            for span in &launch.operands {
+                let (of, words) = self.resolve(*span)?;
+                shard = of;
+                operands.push(words);
             }
+            of[shard].push(Placed {
+                number,
+                launch,
+                operands,
+            });
         }
-        let Some((place, operand)) = faults.into_iter().min() else {
-            return Ok(());
-        };
-        let launch = &launches[place];
-        let signature = &self.programs[launch.program.0 as usize].signature;
-        let words = launch.operands[operand as usize].words;
-        let operand = &signature.operands[operand as usize];
-        Err(EngineError::OutOfExtent {
-            kernel: signature.name.clone(),
-            operand: operand.name.clone(),
-            extent: words / operand.element_words,
-            launch: place,
-        })
+        for (shard, placed) in self.shards.iter_mut().zip(of) {
+            batch::record(shard, &self.signatures, run, placed)?;
+        }
+        // Devices that work side by side must not wait for each other's encoding.
+        if self.shards.len() > 1 {
+            self.shards.iter_mut().for_each(Shard::submit);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<(), EngineError> {
+        self.shards.iter_mut().try_for_each(Shard::settle)
     }
 
     fn copy(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
         for copy in copies {
-            let (from, to) = (self.arena(copy.from)?, self.arena(copy.to)?);
+            self.resolve(copy.from)?;
+            self.resolve(copy.to)?;
             if copy.from.words != copy.to.words {
-                let Span {
-                    arena,
-                    offset_words,
-                    words,
-                } = copy.to;
-                return Err(EngineError::BadSpan {
-                    arena: arena.0,
-                    offset_words,
-                    words,
-                });
-            }
-            let (source, target) = (copy.from.offset_words, copy.to.offset_words);
-            let words = copy.from.words;
-            if copy.from.arena == copy.to.arena {
-                // WebGPU copies only between two buffers.
-                let between = buffers::arena(&self.device, words)?;
-                buffers::copy(&self.device, &[(&from.buffer, source, &between, 0, words)]);
-                buffers::copy(&self.device, &[(&between, 0, &to.buffer, target, words)]);
-            } else {
-                buffers::copy(
-                    &self.device,
-                    &[(&from.buffer, source, &to.buffer, target, words)],
-                );
+                return Err(outside(copy.to));
             }
         }
-        Ok(())
+        let crosses =
+            |copy: &CopyWords| self.shard_of(copy.from.arena) != self.shard_of(copy.to.arena);
+        let mapped = self.shards.iter().all(|shard| shard.device.mappable);
+        if !mapped && !copies.iter().any(crosses) {
+            self.copy_on_device(copies)
+        } else if are_independent(copies) {
+            self.copy_on_host(copies)
+        } else {
+            copies
+                .iter()
+                .try_for_each(|copy| self.copy_on_host(std::slice::from_ref(copy)))
+        }
     }
 
-    fn read(&self, span: Span) -> Result<Vec<u32>, EngineError> {
-        let arena = self.arena(span)?;
-        buffers::read(&self.device, &arena.buffer, span.offset_words, span.words)
+    fn read(&mut self, span: Span) -> Result<Vec<u32>, EngineError> {
+        let (shard, words) = self.resolve(span)?;
+        self.shards[shard].with_words(&[words], |held| held[0].to_vec())
     }
 
     fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError> {
-        let arena = self.arena(span)?;
+        let (shard, to) = self.resolve(span)?;
         if words.len() != span.words as usize {
-            let Span {
-                arena,
-                offset_words,
-                words,
-            } = span;
-            return Err(EngineError::BadSpan {
-                arena: arena.0,
-                offset_words,
-                words,
-            });
+            return Err(outside(span));
         }
-        buffers::write(&self.device, &arena.buffer, span.offset_words, words);
-        Ok(())
+        match words {
+            [] => Ok(()),
+            _ => self.shards[shard].write(&[(to, words)]),
+        }
+    }
+
+    fn digests(&mut self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
+        let mut digests = vec![Digest::default(); spans.len()];
+        // Every device begins before the first is waited for.
+        self.shards.iter_mut().for_each(Shard::submit);
+        for (shard, (places, words)) in self.by_shard(spans)?.into_iter().enumerate() {
+            let held = self.shards[shard].with_words(&words, |held| {
+                let shared = held.par_iter().with_min_len(64);
+                shared
+                    .map(|words| Digest::of_words(words))
+                    .collect::<Vec<_>>()
+            })?;
+            for (place, digest) in places.into_iter().zip(held) {
+                digests[place] = digest;
+            }
+        }
+        Ok(digests)
     }
 }

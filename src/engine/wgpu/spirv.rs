@@ -1,5 +1,6 @@
 //! SPIR-V from naga, with what naga leaves out: every float operation is decorated NoContraction,
-//! and the entry point asks for subnormals, signed zeros, infinities and NaNs to be kept and for
+//! every storage buffer Aliased (two operands may be the same words of one heap), and the entry
+//! point asks for subnormals, signed zeros, infinities and NaNs to be kept and for
 //! rounding to nearest even (SPV_KHR_float_controls). Without these Mesa turns `(x + y) - y` into
 //! `x`.
 
@@ -14,7 +15,10 @@ const OP_EXECUTION_MODE: u32 = 16;
 const OP_CAPABILITY: u32 = 17;
 const OP_DECORATE: u32 = 71;
 const OP_MEMBER_DECORATE: u32 = 72;
+const OP_VARIABLE: u32 = 59;
 const NO_CONTRACTION: u32 = 42;
+const ALIASED: u32 = 20;
+const STORAGE_BUFFER: u32 = 12;
 /// OpTypeVoid to OpTypeForwardPointer: the first of these ends the decorations.
 const TYPES: Range<u32> = 19..40;
 /// OpFNegate, OpFAdd, OpFSub, OpFMul, OpFDiv, OpVectorTimesScalar.
@@ -85,14 +89,17 @@ fn strict(words: &[u32], float_controls: bool) -> Vec<u32> {
         added.push((entry.1, modes.collect()));
     }
     let decorations = instructions(words)
-        .filter(|(opcode, _)| FLOAT_OPS.contains(opcode) || *opcode == OP_EXT_INST)
-        .flat_map(|(_, place)| {
-            [
-                3 << 16 | OP_DECORATE,
-                words[place.start + 2],
-                NO_CONTRACTION,
-            ]
-        });
+        .filter_map(|(opcode, place)| {
+            let is_float = FLOAT_OPS.contains(&opcode) || opcode == OP_EXT_INST;
+            let is_buffer = opcode == OP_VARIABLE && words[place.start + 3] == STORAGE_BUFFER;
+            let decoration = match (is_float, is_buffer) {
+                (true, _) => NO_CONTRACTION,
+                (_, true) => ALIASED,
+                _ => return None,
+            };
+            Some((words[place.start + 2], decoration))
+        })
+        .flat_map(|(id, decoration)| [3 << 16 | OP_DECORATE, id, decoration]);
     let annotations = first(&|opcode| {
         [OP_DECORATE, OP_MEMBER_DECORATE].contains(&opcode) || TYPES.contains(&opcode)
     });
@@ -146,6 +153,17 @@ mod tests {
             .map(|(_, place)| words[place.start + 1])
             .collect();
         assert!(float.iter().all(|id| decorated.contains(id)));
+        let of = |wanted: u32| {
+            let all = instructions(&words);
+            all.filter(move |(opcode, _)| *opcode == wanted)
+        };
+        let buffers = of(OP_VARIABLE).filter(|(_, at)| words[at.start + 3] == STORAGE_BUFFER);
+        let buffers: Vec<u32> = buffers.map(|(_, at)| words[at.start + 2]).collect();
+        // The kernel's three operands, the table, the flag.
+        assert_eq!(buffers.len(), 5);
+        let aliased =
+            |id: &u32| of(OP_DECORATE).any(|(_, at)| words[at.start + 1..at.end] == [*id, ALIASED]);
+        assert!(buffers.iter().all(aliased));
         let opcodes: Vec<u32> = instructions(&words).map(|(opcode, _)| opcode).collect();
         let last = |wanted: u32| opcodes.iter().rposition(|opcode| *opcode == wanted);
         let first = |wanted: u32| opcodes.iter().position(|opcode| *opcode == wanted);

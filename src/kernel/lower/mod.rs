@@ -4,30 +4,38 @@
 //! after the operands, holds a row for each instance:
 //!
 //! ```text
-//! header  [grid z, 0, 0, 0]
+//! header  [grid z, 0.0, 0, 0]
 //! row     [grid x, y, z] [offset, extent of each operand, in elements] [words of params]
 //! ```
 //!
-//! A flag follows the table. Every access to an operand becomes a call of a small function that
-//! compares the index with the extent; outside, it notes instance x 16 + operand in the flag (the
-//! least one stays) and the access yields 0 or stores nothing. Operand k stays binding k of its
+//! Many dispatches share one table: an immediate says where the header stands in it, and another
+//! is the dispatch's code. A flag follows the table. Every access to an operand becomes a call of a
+//! small function that compares the index with the extent; outside, a load yields element 0 of the
+//! operand's place (the buffer must go on for one element behind its last arena) and a store does
+//! nothing, and in the end the invocation notes code + instance x 16 + operand in the flag, where
+//! the least one stays. Operand k stays binding k of its
 //! own type, whatever arena is bound there, always read_write.
 
 mod access;
+mod exact;
 mod split;
 mod text;
 
 use std::collections::BTreeMap;
 
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
-use naga::{Binding, BuiltIn, Expression, Function, Handle, Module};
+use naga::{Binding, BuiltIn, Expression, Function, GlobalVariable, Handle, Module};
 
 use super::{Kernel, canonical};
 use access::lower_function;
+use exact::keep_exact;
 use text::text_with_helpers;
 
 /// Words before the first row of a table.
 pub const HEADER_WORDS: u32 = 4;
+
+/// Words of the immediates: where the header stands in the table, and the dispatch's code.
+pub const IMMEDIATE_WORDS: u32 = 2;
 
 /// A kernel with the ABI above; its entry point is `bp_entry`.
 pub struct Lowered {
@@ -69,24 +77,34 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
         .collect();
     let body = names["bp_body"];
     become_body(&mut module.functions[body], main)?;
-    let handles: Vec<Handle<Function>> = module.functions.iter().map(|(h, _)| h).collect();
-    for handle in handles {
-        let is_helper = names
-            .iter()
-            .any(|(name, known)| *known == handle && is_helper(name));
-        if !is_helper {
-            let info = if handle == body {
-                &main_info
-            } else {
-                &info[handle]
-            };
-            let mut function = std::mem::take(&mut module.functions[handle]);
-            lower_function(&module, &names, info, &mut function)?;
-            module.functions[handle] = function;
-        }
+    let is_helper = |handle: Handle<Function>| {
+        let mut known = names.iter().filter(|(_, known)| **known == handle);
+        known.any(|(name, _)| is_helper(name))
+    };
+    let handles = module.functions.iter().map(|(handle, _)| handle);
+    let own: Vec<Handle<Function>> = handles.filter(|handle| !is_helper(*handle)).collect();
+    for handle in &own {
+        let info = match *handle == body {
+            true => &main_info,
+            false => &info[*handle],
+        };
+        let mut function = std::mem::take(&mut module.functions[*handle]);
+        lower_function(&module, &names, info, &mut function)?;
+        module.functions[*handle] = function;
     }
     let info = validate(&module)?;
-    canonical::canonicalise_nans(&mut module, &info);
+    let zero = global(&module, "bp_zero");
+    for handle in &own {
+        let mut function = std::mem::take(&mut module.functions[*handle]);
+        keep_exact(&module, zero, &info[*handle], &mut function);
+        module.functions[*handle] = function;
+    }
+    let info = validate(&module)?;
+    let loads = names
+        .iter()
+        .filter(|(name, _)| name.starts_with("bp_load_"));
+    let loads = loads.map(|(_, handle)| *handle).collect();
+    canonical::canonicalise_nans(&mut module, &info, &loads);
     naga::compact::compact(&mut module, naga::compact::KeepUnused::No);
     let info = validate(&module)?;
     Ok(Lowered {
@@ -96,22 +114,23 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
     })
 }
 
+/// A global of `text`.
+fn global(module: &Module, name: &str) -> Handle<GlobalVariable> {
+    let mut globals = module.global_variables.iter();
+    let found = globals.find(|(_, global)| global.name.as_deref() == Some(name));
+    found.expect("a global of the text around kernels").0
+}
+
 fn validate(module: &Module) -> Result<ModuleInfo, String> {
-    Validator::new(ValidationFlags::all(), Capabilities::empty())
+    Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES)
         .validate(module)
         .map_err(|error| error.emit_to_string("(lowered kernel)"))
 }
 
 fn is_helper(name: &str) -> bool {
-    [
-        "bp_load_",
-        "bp_store_",
-        "bp_lane_",
-        "bp_param_",
-        "bp_inside",
-    ]
-    .iter()
-    .any(|start| name.starts_with(start))
+    ["bp_load_", "bp_store_", "bp_lane_", "bp_param_"]
+        .iter()
+        .any(|start| name.starts_with(start))
 }
 
 /// Puts the code of `main` into `body`, which takes all built-in values.

@@ -12,29 +12,27 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
     let table = kernel.operands.len();
     let flag = table + 1;
     let mut text = format!(
-        "@group(0) @binding({table}) var<storage, read_write> bp_table: array<u32>;\n\
+        "struct BpBatch {{ table: u32, code: u32 }}\n\
+         var<immediate> bp_batch: BpBatch;\n\
+         @group(0) @binding({table}) var<storage, read_write> bp_table: array<u32>;\n\
          @group(0) @binding({flag}) var<storage, read_write> bp_flag: atomic<u32>;\n\
-         var<private> bp_row: u32;\n\
-         var<private> bp_instance: u32;\n\
-         fn bp_inside(index: u32, operand: u32) -> bool {{\n\
-             if index < bp_table[bp_row + 4u + 2u * operand] {{ return true; }}\n\
-             atomicMin(&bp_flag, bp_instance * 16u + operand);\n\
-             return false;\n\
-         }}\n"
+         var<private> bp_zero: f32;\n\
+         var<private> bp_outside: u32;\n"
     );
     for place in 0..kernel.operands.len() {
         operand_helpers(kernel, place, &mut text);
     }
     for (word, scalar) in params_types(&kernel.module).iter().enumerate() {
-        let at = 3 + 2 * kernel.operands.len() + word;
         let _ = writeln!(
             text,
-            "fn bp_param_{word}() -> {scalar} {{\n\
-                 return bitcast<{scalar}>(bp_table[bp_row + {at}u]);\n\
+            "var<private> bp_word_{word}: u32;\n\
+             fn bp_param_{word}() -> {scalar} {{\n\
+                 return bitcast<{scalar}>(bp_word_{word});\n\
              }}"
         );
     }
     text.push_str(&kernel.text);
+    let row_text = row_text(kernel);
     let [x, y, z] = kernel.workgroup;
     let _ = writeln!(
         text,
@@ -44,14 +42,34 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
          fn bp_entry(@builtin(workgroup_id) place: vec3<u32>,\n\
                      @builtin(local_invocation_id) local: vec3<u32>,\n\
                      @builtin(local_invocation_index) index: u32) {{\n\
-             bp_instance = place.z / bp_table[0];\n\
-             bp_row = {HEADER_WORDS}u + bp_instance * {row_words}u;\n\
-             let group = vec3<u32>(place.xy, place.z % bp_table[0]);\n\
+             let depth = bp_table[bp_batch.table];\n\
+             bp_zero = bitcast<f32>(bp_table[bp_batch.table + 1u]);\n\
+             let instance = place.z / depth;\n\
+             let row = bp_batch.table + {HEADER_WORDS}u + instance * {row_words}u;\n\
+             {row_text}\n\
+             let group = vec3<u32>(place.xy, place.z % depth);\n\
              let groups =\n\
-                 vec3<u32>(bp_table[bp_row], bp_table[bp_row + 1u], bp_table[bp_row + 2u]);\n\
+                 vec3<u32>(bp_table[row], bp_table[row + 1u], bp_table[row + 2u]);\n\
              bp_body(group * vec3<u32>({x}u, {y}u, {z}u) + local, group, local, index, groups);\n\
+             if bp_outside != 0u {{\n\
+                 let operand = countTrailingZeros(bp_outside);\n\
+                 atomicMin(&bp_flag, bp_batch.code + instance * 16u + operand);\n\
+             }}\n\
          }}"
     );
+    text
+}
+
+/// Takes an instance's row out of the table, once: a compiler must otherwise believe that any store
+/// to an operand may have changed it.
+fn row_text(kernel: &Kernel) -> String {
+    let mut text = String::new();
+    let operands = (0..kernel.operands.len())
+        .flat_map(|place| [format!("bp_offset_{place}"), format!("bp_extent_{place}")]);
+    let params = (0..kernel.params_words).map(|word| format!("bp_word_{word}"));
+    for (variable, at) in operands.chain(params).zip(3..) {
+        let _ = write!(text, "{variable} = bp_table[row + {at}u]; ");
+    }
     text
 }
 
@@ -63,22 +81,32 @@ fn operand_helpers(kernel: &Kernel, place: usize, text: &mut String) {
     } else {
         format!("vec{lanes}<{scalar}>")
     };
-    let at = format!("{name}[bp_table[bp_row + {}u] + index]", 3 + 2 * place);
+    // Loads have no branch: on processors a branch costs more than the load.
+    let note = format!(
+        "let inside = index < bp_extent_{place};\n\
+         bp_outside = bp_outside | select({}u, 0u, inside);",
+        1u32 << place
+    );
+    let at = format!("{name}[bp_offset_{place} + index]");
     let _ = write!(
         text,
-        "fn bp_load_{place}(index: u32) -> {element} {{\n\
-             if bp_inside(index, {place}u) {{ return {at}; }}\n\
-             return {element}();\n\
+        "var<private> bp_offset_{place}: u32;\n\
+         var<private> bp_extent_{place}: u32;\n\
+         fn bp_load_{place}(index: u32) -> {element} {{\n\
+             {note}\n\
+             return {name}[bp_offset_{place} + select(0u, index, inside)];\n\
          }}\n\
          fn bp_store_{place}(index: u32, value: {element}) {{\n\
-             if bp_inside(index, {place}u) {{ {at} = value; }}\n\
+             {note}\n\
+             if inside {{ {at} = value; }}\n\
          }}\n"
     );
     if lanes > 1 {
         let _ = write!(
             text,
             "fn bp_lane_{place}(index: u32, lane: u32, value: {scalar}) {{\n\
-                 if bp_inside(index, {place}u) {{ {at}[lane] = value; }}\n\
+                 {note}\n\
+                 if inside {{ {at}[lane] = value; }}\n\
              }}\n"
         );
     }

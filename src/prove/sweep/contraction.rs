@@ -62,7 +62,7 @@ pub(super) fn test(
 }
 
 /// Every product and every sum of products is exact, at every element.
-fn is_exact(node: &FoldNode, lab: &FoldLab<'_>) -> Result<bool, EngineError> {
+fn is_exact(node: &FoldNode, lab: &mut FoldLab<'_>) -> Result<bool, EngineError> {
     let elements = Elements::read(node, lab)?;
     let arithmetic = node.arithmetic();
     let Some(factor) = arithmetic.pre_multiply_bits.map(f32::from_bits) else {

@@ -18,7 +18,7 @@ pub(super) struct Elements {
 }
 
 impl Elements {
-    pub fn read(node: &FoldNode, lab: &FoldLab<'_>) -> Result<Self, EngineError> {
+    pub fn read(node: &FoldNode, lab: &mut FoldLab<'_>) -> Result<Self, EngineError> {
         let segments = match &node.job {
             FoldJob::Slots(_) => None,
             FoldJob::Segments(job) => {

@@ -99,7 +99,7 @@ pub(super) fn finding(
     variable: Variable,
     orders: (FoldOrder, FoldOrder),
     results: (Vec<u32>, Vec<u32>),
-    lab: &FoldLab<'_>,
+    lab: &mut FoldLab<'_>,
 ) -> Result<Finding, EngineError> {
     let (a, b) = results;
     let differing: Vec<usize> = (0..a.len()).filter(|at| a[*at] != b[*at]).collect();

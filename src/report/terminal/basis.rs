@@ -82,6 +82,7 @@ pub(super) fn certificate(page: &mut Page, outcome: &Outcome, detail: Detail) {
     let versions: Vec<String> = engine
         .versions
         .iter()
+        .filter(|(name, _)| name != "adapter")
         .map(|(name, version)| format!("{name} {version}"))
         .collect();
     let strict = if engine.strict {

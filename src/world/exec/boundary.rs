@@ -96,12 +96,13 @@ impl Coordinator<'_> {
     }
 
     /// The persisted tensors of one rank, as they are now.
-    fn persisted(&self, rank: u32) -> Result<State, EngineError> {
+    fn persisted(&mut self, rank: u32) -> Result<State, EngineError> {
         let state = &self.ranks[rank as usize];
+        let engine = &mut *self.engine;
         let tensors = state.persisted.iter().map(|((component, name), tensor)| {
             let tensor = StateTensor {
                 dtype: tensor.dtype,
-                words: self.engine.read(state.memory.span(*tensor))?,
+                words: engine.read(state.memory.span(*tensor))?,
             };
             Ok(((rank, *component, name.clone()), tensor))
         });

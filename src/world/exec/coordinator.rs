@@ -41,6 +41,8 @@ pub(super) struct Coordinator<'a> {
     pub group_ordinals: Vec<(u32, u32)>,
     pub replicas: BTreeMap<(GroupId, String), BTreeMap<u32, Tensor>>,
     pub record: RunRecord,
+    /// Who launched what, by the engine's number of the run, while a fault may still be told.
+    pub launched: BTreeMap<u64, Vec<(u32, Arc<Site>)>>,
     /// Waves of this step so far.
     pub wave: u32,
     hazards: HazardLog,
@@ -66,8 +68,11 @@ impl<'a> Coordinator<'a> {
         inbox: Receiver<Parked>,
         outboxes: Vec<Sender<Reply>>,
     ) -> Result<Self, WorldError> {
+        let shards = u64::from(engine.shards());
+        // Neighbours share a memory; which one depends on nothing but the rank.
+        let shard_of = |rank: u32| (u64::from(rank) * shards / u64::from(world.ranks)) as u32;
         let ranks = (0..world.ranks)
-            .map(|_| RankState::new(engine, options.hazard_steps_max > 0))
+            .map(|rank| RankState::new(engine, shard_of(rank), options.hazard_steps_max > 0))
             .collect::<Result<Vec<_>, EngineError>>()
             .map_err(|source| at("all", "set-up", source))?;
         let fold_programs = fold_programs(world, engine)?;
@@ -84,6 +89,7 @@ impl<'a> Coordinator<'a> {
             group_ordinals: vec![(u32::MAX, 0); world.communicators.len()],
             replicas: BTreeMap::new(),
             record: RunRecord::default(),
+            launched: BTreeMap::new(),
             wave: 0,
             hazards: HazardLog::default(),
             command_faults: CommandFaults::new(&options.faults),
@@ -100,8 +106,12 @@ impl<'a> Coordinator<'a> {
             let _ = outbox.try_send(Reply::Stop);
         }
         drop(std::mem::take(&mut self.outboxes));
+        if result.is_err() {
+            // What else went wrong in the run that failed is not the next one's.
+            let _ = self.engine.settle();
+        }
         let released = self.release();
-        result?;
+        result.map_err(|error| self.blamed(error))?;
         released?;
         self.finish_live_in();
         (self.record.hazards, self.record.hazards_beyond) = self.hazards.finish();
@@ -111,14 +121,8 @@ impl<'a> Coordinator<'a> {
 
     /// Gives the run's arenas back to the engine.
     fn release(&mut self) -> Result<(), WorldError> {
-        let FoldPrograms {
-            scratch,
-            tables,
-            results,
-            ..
-        } = self.fold_programs;
         let ranks = self.ranks.iter().map(|rank| rank.memory.arena());
-        for arena in ranks.chain([scratch, tables, results]) {
+        for arena in ranks.chain(self.fold_programs.arenas()) {
             self.engine
                 .release(arena)
                 .map_err(|source| at("all", "release", source))?;
@@ -304,6 +308,7 @@ impl<'a> Coordinator<'a> {
             .engine
             .digests(&spans)
             .map_err(|source| at("all", "digest", source))?;
+        self.settle()?;
         for (written, digest) in written.iter().zip(digests) {
             let state = &mut self.ranks[written.rank as usize];
             state.root = state.root.then(digest);
@@ -319,6 +324,32 @@ impl<'a> Coordinator<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Waits for the engine: from here on no fault of an earlier launch can come.
+    fn settle(&mut self) -> Result<(), WorldError> {
+        let settled = self.engine.settle();
+        settled.map_err(|source| at("all", "a wave of launches", source))?;
+        self.launched.clear();
+        Ok(())
+    }
+
+    /// The error with the rank and site of the launch that it is about: the engine may have told
+    /// of it in a later call.
+    fn blamed(&self, error: WorldError) -> WorldError {
+        let WorldError::Engine { source, .. } = &error else {
+            return error;
+        };
+        let launched = source.launch().and_then(|at| {
+            let names = self.launched.get(&at.run)?;
+            names.get(at.launch)
+        });
+        match (launched, error) {
+            (Some((rank, site)), WorldError::Engine { source, .. }) => {
+                at(&rank.to_string(), &site.to_string(), source)
+            }
+            (_, error) => error,
+        }
     }
 
     /// Answers every rank whose wait is over. If there is none, the world is stuck.
@@ -409,7 +440,7 @@ impl<'a> Coordinator<'a> {
     pub fn lab(&mut self) -> FoldLab<'_> {
         FoldLab {
             engine: self.engine,
-            programs: self.fold_programs,
+            programs: self.fold_programs.clone(),
         }
     }
 
@@ -433,31 +464,15 @@ impl<'a> Coordinator<'a> {
 }
 
 fn fold_programs(world: &World, engine: &mut dyn Engine) -> Result<FoldPrograms, WorldError> {
-    let mut load = |name: &str| {
-        let kernel = world
-            .registry
-            .get(name)
-            .map_err(|error| WorldError::BadKernel {
-                kernel: name.to_string(),
-                message: error.to_string(),
-            })?;
-        engine
-            .load(kernel)
-            .map_err(|source| at("all", name, source))
+    let kernel = |name: &str| {
+        let kernel = world.registry.get(name);
+        kernel.map_err(|error| WorldError::BadKernel {
+            kernel: name.to_string(),
+            message: error.to_string(),
+        })
     };
-    let (fold, segments) = (load("fold")?, load("fold_segments")?);
-    let mut arena = || {
-        engine
-            .alloc(64, 0)
-            .map_err(|source| at("all", "scratch", source))
-    };
-    Ok(FoldPrograms {
-        fold,
-        segments,
-        scratch: arena()?,
-        tables: arena()?,
-        results: arena()?,
-    })
+    FoldPrograms::new(engine, kernel("fold")?, kernel("fold_segments")?)
+        .map_err(|source| at("all", "folds", source))
 }
 
 pub(super) fn at(rank: &str, site: &str, source: EngineError) -> WorldError {

@@ -146,13 +146,9 @@ impl Coordinator<'_> {
             .map(|(rank, site, launch)| ((rank, site), launch))
             .unzip();
         for (names, launches) in names.chunks(batch).zip(launches.chunks(batch)) {
-            self.engine.run(launches).map_err(|source| {
-                let (rank, site) = match source.launch().and_then(|launch| names.get(launch)) {
-                    Some((rank, site)) => (rank.to_string(), site.to_string()),
-                    None => ("?".to_string(), "a wave of launches".to_string()),
-                };
-                at(&rank, &site, source)
-            })?;
+            self.launched.insert(self.engine.runs(), names.to_vec());
+            let ran = self.engine.run(launches);
+            ran.map_err(|source| at("?", "a wave of launches", source))?;
         }
         Ok(())
     }
@@ -287,7 +283,7 @@ impl Coordinator<'_> {
             }
             let mut lab = crate::world::fold::FoldLab {
                 engine: self.engine,
-                programs: self.fold_programs,
+                programs: self.fold_programs.clone(),
             };
             let seen = self.observer.on_fold(&node, &mut lab);
             seen.map_err(|source| fold_failure(&node, source))?;

@@ -40,9 +40,14 @@ pub(super) struct RankState {
 }
 
 impl RankState {
-    pub fn new(engine: &mut dyn Engine, follows_hazards: bool) -> Result<Self, EngineError> {
+    /// A rank whose memory is in the engine's memory `shard`.
+    pub fn new(
+        engine: &mut dyn Engine,
+        shard: u32,
+        follows_hazards: bool,
+    ) -> Result<Self, EngineError> {
         Ok(RankState {
-            memory: RankMemory::new(engine)?,
+            memory: RankMemory::new(engine, shard)?,
             streams: BTreeMap::new(),
             tickets: Vec::new(),
             park: None,

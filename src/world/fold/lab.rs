@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::{ArenaId, CopyWords, Engine, EngineError, ProgramId, Span};
+use crate::kernel::Kernel;
 use crate::plan::{Arithmetic, Piece, Plan, Tree, local};
 
 use super::slots::{Layout, Request, part};
@@ -11,18 +12,63 @@ use super::{FoldJob, FoldNode, FoldOrder, SlotsJob, segments};
 
 /// Scratch words of one batch: bounds memory, not results.
 const BATCH_WORDS_MAX: u64 = 1 << 25;
+/// Words that scratch begins with.
+const SCRATCH_WORDS: u32 = 64;
 
 /// The programs and scratch memory that folds need.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct FoldPrograms {
     pub fold: ProgramId,
     pub segments: ProgramId,
+    /// One for each of the engine's memories: a fold is computed where its first addend lies.
+    pub memories: Arc<[FoldMemory]>,
+}
+
+/// Arenas of one memory of the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct FoldMemory {
     /// Addends and results.
     pub scratch: ArenaId,
     /// Index tables.
     pub tables: ArenaId,
     /// Alternative results of segment folds.
     pub results: ArenaId,
+}
+
+impl FoldPrograms {
+    /// # Errors
+    /// A kernel that the engine refuses, or no memory.
+    pub fn new(
+        engine: &mut dyn Engine,
+        fold: &Kernel,
+        segments: &Kernel,
+    ) -> Result<FoldPrograms, EngineError> {
+        let (fold, segments) = (engine.load(fold)?, engine.load(segments)?);
+        let memories = (0..engine.shards()).map(|shard| {
+            Ok(FoldMemory {
+                scratch: engine.alloc_on(shard, SCRATCH_WORDS, 0)?,
+                tables: engine.alloc_on(shard, SCRATCH_WORDS, 0)?,
+                results: engine.alloc_on(shard, SCRATCH_WORDS, 0)?,
+            })
+        });
+        let memories = memories.collect::<Result<Arc<[FoldMemory]>, EngineError>>()?;
+        Ok(FoldPrograms {
+            fold,
+            segments,
+            memories,
+        })
+    }
+
+    /// Scratch in the memory that `span` lies in.
+    pub(super) fn memory(&self, engine: &dyn Engine, span: Span) -> FoldMemory {
+        self.memories[engine.shard_of(span.arena) as usize]
+    }
+
+    /// Everything that `new` has allocated.
+    pub fn arenas(&self) -> impl Iterator<Item = ArenaId> + '_ {
+        let memories = self.memories.iter();
+        memories.flat_map(|memory| [memory.scratch, memory.tables, memory.results])
+    }
 }
 
 /// An engine with what folds need on it.
@@ -51,8 +97,7 @@ impl FoldLab<'_> {
     }
 
     fn run_segments(&mut self, requests: &[segments::Request<'_>]) -> Result<(), EngineError> {
-        let (program, tables) = (self.programs.segments, self.programs.tables);
-        segments::run(self.engine, program, tables, requests)
+        segments::run(self.engine, &self.programs, requests)
     }
 
     fn execute_slots(&mut self, folds: &[(&SlotsJob, &FoldOrder)]) -> Result<(), EngineError> {
@@ -60,7 +105,8 @@ impl FoldLab<'_> {
         while !rest.is_empty() {
             let pieces: Vec<Cow<'_, [Piece]>> =
                 rest.iter().map(|(job, order)| pieces(job, order)).collect();
-            let mut layout = Layout::new(self.programs.scratch);
+            let most = BATCH_WORDS_MAX.min(u64::from(self.engine.arena_words_max()));
+            let mut layout = Layout::new(self.engine, &self.programs);
             let mut words = 0;
             let mut results = Vec::new();
             for ((job, order), pieces) in rest.iter().zip(&pieces) {
@@ -72,10 +118,10 @@ impl FoldLab<'_> {
                     in_place: true,
                 };
                 words += Layout::words_of(&request);
-                if words > BATCH_WORDS_MAX && !results.is_empty() {
+                if words > most && !results.is_empty() {
                     break;
                 }
-                results.push((*job, layout.add(self.programs.fold, &request)));
+                results.push((*job, layout.add(self.engine, &request)));
             }
             rest = &rest[results.len()..];
             layout.execute(self.engine)?;
@@ -103,7 +149,7 @@ impl FoldLab<'_> {
             FoldJob::Slots(job) => self.evaluate_slots(job, order),
             FoldJob::Segments(job) => {
                 let out = Span {
-                    arena: self.programs.results,
+                    arena: self.programs.memory(self.engine, job.rows).results,
                     offset_words: 0,
                     words: job.out.words,
                 };
@@ -126,7 +172,7 @@ impl FoldLab<'_> {
         tree: &Tree,
     ) -> Result<Vec<u32>, EngineError> {
         let elements = addends[0].len() as u32;
-        let arena = self.programs.results;
+        let arena = self.programs.memories[0].results;
         self.engine
             .grow(arena, elements * addends.len() as u32, 0)?;
         let mut spans = Vec::with_capacity(addends.len());
@@ -158,14 +204,14 @@ impl FoldLab<'_> {
     ) -> Result<Vec<u32>, EngineError> {
         let pieces = pieces(job, order);
         let arithmetic = plan_of(job, order).arithmetic;
-        let mut layout = Layout::new(self.programs.scratch);
+        let mut layout = Layout::new(self.engine, &self.programs);
         let request = Request {
             job,
             arithmetic,
             pieces: &pieces,
             in_place: false,
         };
-        let results = layout.add(self.programs.fold, &request);
+        let results = layout.add(self.engine, &request);
         layout.execute(self.engine)?;
         let mut words = Vec::with_capacity(job.plan.element_count as usize);
         for piece in results {
@@ -175,7 +221,7 @@ impl FoldLab<'_> {
     }
 
     /// The addends' words: one vector for each addend (slots) or row (segments).
-    pub fn addends(&self, node: &FoldNode) -> Result<Vec<Vec<u32>>, EngineError> {
+    pub fn addends(&mut self, node: &FoldNode) -> Result<Vec<Vec<u32>>, EngineError> {
         match &node.job {
             FoldJob::Slots(job) => job
                 .addends
@@ -193,7 +239,7 @@ impl FoldLab<'_> {
     }
 
     /// What stands in the accumulator before the first addend.
-    pub fn accumulator(&self, node: &FoldNode) -> Result<Option<Vec<u32>>, EngineError> {
+    pub fn accumulator(&mut self, node: &FoldNode) -> Result<Option<Vec<u32>>, EngineError> {
         match &node.job {
             FoldJob::Slots(job) => job
                 .accumulator

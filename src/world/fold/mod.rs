@@ -19,7 +19,7 @@ use crate::world::rank::{GroupId, Segments};
 use crate::world::site::{Family, Site};
 
 pub use fault::FoldFault;
-pub use lab::{FoldLab, FoldPrograms};
+pub use lab::{FoldLab, FoldMemory, FoldPrograms};
 pub(crate) use slots::part;
 
 /// One fold of a run, before it is executed.

@@ -1,8 +1,10 @@
 //! Segment folds by `fold_segments.wgsl`.
 
-use crate::engine::{ArenaId, Engine, EngineError, Launch, ProgramId, Span};
+use std::collections::BTreeMap;
 
-use super::SegmentsJob;
+use crate::engine::{ArenaId, Engine, EngineError, Launch, Span};
+
+use super::{FoldPrograms, SegmentsJob};
 
 /// One job with each row's addends in the order that `permutation` gives, into `out`.
 pub(super) struct Request<'a> {
@@ -12,43 +14,46 @@ pub(super) struct Request<'a> {
 }
 
 /// Computes all requests, none of which reads what another writes, in one run of the engine.
-/// The index tables are written to `tables`, an arena of the caller's.
+/// Index tables are written to the scratch of the memory that the rows lie in.
 pub(super) fn run(
     engine: &mut dyn Engine,
-    program: ProgramId,
-    tables: ArenaId,
+    programs: &FoldPrograms,
     requests: &[Request<'_>],
 ) -> Result<(), EngineError> {
     if requests.is_empty() {
         return Ok(());
     }
-    let mut words: Vec<u32> = Vec::new();
+    let mut of: BTreeMap<ArenaId, Vec<u32>> = BTreeMap::new();
     let mut launches = Vec::with_capacity(requests.len());
     for request in requests {
         let job = request.job;
         let rows = job.out_rows();
-        let pointers = table(&mut words, tables, job.segments.pointers.iter().copied());
+        let tables = programs.memory(engine, job.rows).tables;
+        let words = of.entry(tables).or_default();
+        let pointers = table(words, tables, job.segments.pointers.iter().copied());
         let indices = match request.permutation {
-            None => table(&mut words, tables, job.segments.indices.iter().copied()),
+            None => table(words, tables, job.segments.indices.iter().copied()),
             Some(permutation) => {
                 let permuted = job.permuted_indices(permutation);
-                table(&mut words, tables, permuted.into_iter())
+                table(words, tables, permuted.into_iter())
             }
         };
         launches.push(Launch {
-            program,
+            program: programs.segments,
             grid: [(rows * job.width / 4).div_ceil(64), 1, 1],
             operands: vec![job.rows, pointers, indices, request.out],
             params: vec![rows, job.width / 4, job.out_dtype.code()],
         });
     }
-    let whole = Span {
-        arena: tables,
-        offset_words: 0,
-        words: words.len() as u32,
-    };
-    engine.grow(tables, whole.words, 0)?;
-    engine.write(whole, &words)?;
+    for (tables, words) in of {
+        let whole = Span {
+            arena: tables,
+            offset_words: 0,
+            words: words.len() as u32,
+        };
+        engine.grow(tables, whole.words, 0)?;
+        engine.write(whole, &words)?;
+    }
     engine.run(&launches)
 }
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::engine::{ArenaId, CopyWords, Engine, EngineError, Launch, ProgramId, Span};
+use crate::engine::{CopyWords, Engine, EngineError, Launch, Span};
 use crate::plan::{Arithmetic, Combine, Init, Op, Piece, Tree};
 
-use super::SlotsJob;
+use super::{FoldPrograms, SlotsJob};
 
 /// Ends a push in a stack program (`fold.wgsl`).
 const COMBINE_WORD: u32 = u32::MAX;
@@ -28,25 +28,33 @@ pub(super) struct PieceResult {
 
 /// Scratch memory that is laid out piece after piece.
 pub(super) struct Layout {
-    scratch: ArenaId,
-    next_words: u32,
-    /// The ring written last, and where: neighbours often share one.
-    ring: Option<(Arc<[u32]>, Span)>,
+    programs: FoldPrograms,
+    /// One for each of the engine's memories.
+    memories: Vec<Memory>,
+    /// The memory that the present request is computed in.
+    at: usize,
     copies: Vec<CopyWords>,
     writes: Vec<(Span, Vec<u32>)>,
     launches: Vec<Launch>,
 }
 
+/// What is laid out in one memory.
+#[derive(Clone, Default)]
+struct Memory {
+    next_words: u32,
+    /// The ring written last, and where: neighbours often share one.
+    ring: Option<(Arc<[u32]>, Span)>,
+}
+
 impl Layout {
-    pub fn new(scratch: ArenaId) -> Self {
-        let (copies, writes, launches) = (Vec::new(), Vec::new(), Vec::new());
+    pub fn new(engine: &dyn Engine, programs: &FoldPrograms) -> Self {
         Layout {
-            scratch,
-            next_words: 0,
-            ring: None,
-            copies,
-            writes,
-            launches,
+            programs: programs.clone(),
+            memories: vec![Memory::default(); engine.shards() as usize],
+            at: 0,
+            copies: Vec::new(),
+            writes: Vec::new(),
+            launches: Vec::new(),
         }
     }
 
@@ -64,21 +72,23 @@ impl Layout {
     }
 
     /// Lays out `request` and returns where its pieces' results will be.
-    pub fn add(&mut self, program: ProgramId, request: &Request<'_>) -> Vec<PieceResult> {
+    pub fn add(&mut self, engine: &dyn Engine, request: &Request<'_>) -> Vec<PieceResult> {
+        let first = request.job.addends.first();
+        self.at = first.map_or(0, |span| engine.shard_of(span.arena) as usize);
         let mut results = Vec::with_capacity(request.pieces.len());
         for piece in request.pieces {
-            let table = match (&piece.tree, &self.ring) {
+            let table = match (&piece.tree, &self.memories[self.at].ring) {
                 (Tree::Chain { ring, .. }, Some((known, span))) if Arc::ptr_eq(ring, known) => {
                     *span
                 }
                 (Tree::Chain { ring, .. }, _) => {
                     let span = self.table(ring.to_vec());
-                    self.ring = Some((ring.clone(), span));
+                    self.memories[self.at].ring = Some((ring.clone(), span));
                     span
                 }
                 (Tree::Ops(ops), _) => self.table(ops.iter().map(op_word).collect()),
             };
-            let span = self.piece(program, request, piece, table);
+            let span = self.piece(engine, request, piece, table);
             results.push(PieceResult {
                 range: piece.range.clone(),
                 span,
@@ -89,7 +99,7 @@ impl Layout {
 
     fn piece(
         &mut self,
-        program: ProgramId,
+        engine: &dyn Engine,
         request: &Request<'_>,
         piece: &Piece,
         table: Span,
@@ -100,16 +110,18 @@ impl Layout {
         let from = u32::try_from(piece.range.start).expect("piece fits an arena");
         let job = request.job;
         let n = job.addends.len() as u32;
-        if let Some((addends, stride)) = strided(job, from, count) {
+        let here = |span: &Span| engine.shard_of(span.arena) as usize == self.at;
+        let in_place = strided(job, from, count).filter(|_| job.accumulator.iter().all(here));
+        if let Some((addends, stride)) = in_place {
             let place = if request.in_place {
-                place_of(job, piece)
+                place_of(job, piece).filter(here)
             } else {
                 None
             };
             let result = place.unwrap_or_else(|| self.take(count));
             let held = job.accumulator.map(|held| part(held, from, count));
             self.launches.push(Launch {
-                program,
+                program: self.programs.fold,
                 grid: [(count / 4).div_ceil(64), 1, 1],
                 operands: vec![addends, table, held.unwrap_or(result), result],
                 params: params(request.arithmetic, &piece.tree, n, count / 4, stride / 4),
@@ -138,7 +150,7 @@ impl Layout {
             None => result,
         };
         self.launches.push(Launch {
-            program,
+            program: self.programs.fold,
             grid: [(padded / 4).div_ceil(64), 1, 1],
             operands: vec![gathered, table, accumulator, result],
             params: params(request.arithmetic, &piece.tree, n, padded / 4, padded / 4),
@@ -153,18 +165,21 @@ impl Layout {
     }
 
     fn take(&mut self, words: u32) -> Span {
+        let memory = &mut self.memories[self.at];
         let span = Span {
-            arena: self.scratch,
-            offset_words: self.next_words,
+            arena: self.programs.memories[self.at].scratch,
+            offset_words: memory.next_words,
             words,
         };
-        self.next_words += words.div_ceil(64) * 64;
+        memory.next_words += words.div_ceil(64) * 64;
         span
     }
 
     /// Gathers and computes everything that was added.
     pub fn execute(self, engine: &mut dyn Engine) -> Result<(), EngineError> {
-        engine.grow(self.scratch, self.next_words, 0)?;
+        for (held, laid) in self.programs.memories.iter().zip(&self.memories) {
+            engine.grow(held.scratch, laid.next_words, 0)?;
+        }
         engine.copy(&self.copies)?;
         for (span, words) in &self.writes {
             engine.write(*span, words)?;

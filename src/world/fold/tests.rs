@@ -106,15 +106,8 @@ fn left_fold(n: u32) -> Arc<[Op]> {
 
 fn programs(engine: &mut CpuEngine) -> FoldPrograms {
     let registry = Registry::new().unwrap();
-    let fold = engine.load(registry.get("fold").unwrap()).unwrap();
-    let segments = engine.load(registry.get("fold_segments").unwrap()).unwrap();
-    FoldPrograms {
-        fold,
-        segments,
-        scratch: engine.alloc(64, 0).unwrap(),
-        tables: engine.alloc(64, 0).unwrap(),
-        results: engine.alloc(64, 0).unwrap(),
-    }
+    let kernel = |name: &str| registry.get(name).unwrap();
+    FoldPrograms::new(engine, kernel("fold"), kernel("fold_segments")).unwrap()
 }
 
 fn node(job: SlotsJob) -> FoldNode {
@@ -198,7 +191,10 @@ fn addends_that_stand_ready_give_the_bits_of_gathered_ones() {
         assert!(strided(&a, 0, case.count).is_some(), "{case:?}");
         assert!(strided(&b, 0, case.count).is_none(), "{case:?}");
         let engine = &mut engine as &mut dyn Engine;
-        let mut lab = FoldLab { engine, programs };
+        let mut lab = FoldLab {
+            engine,
+            programs: programs.clone(),
+        };
         let (evaluated, executed) = results(&mut lab, a);
         assert_eq!(evaluated, executed, "{case:?}");
         assert_eq!((evaluated, executed), results(&mut lab, b), "{case:?}");
@@ -238,7 +234,10 @@ fn another_order_has_other_bits() {
     let programs = programs(&mut engine);
     let job = ready(&mut engine, &CASES[1]);
     let engine = &mut engine as &mut dyn Engine;
-    let mut lab = FoldLab { engine, programs };
+    let mut lab = FoldLab {
+        engine,
+        programs: programs.clone(),
+    };
     let plan = FoldOrder::Plan(job.plan.clone());
     let node = node(job);
     let ascending = FoldOrder::Permutation((0..CASES[1].n).collect());

@@ -33,7 +33,7 @@ pub(crate) struct LiveInTracker {
 impl LiveInTracker {
     /// Keeps the words of every live buffer.
     pub fn start(
-        engine: &dyn Engine,
+        engine: &mut dyn Engine,
         memory: &RankMemory,
         live: &[Allocation],
     ) -> Result<Self, EngineError> {

@@ -31,8 +31,9 @@ pub(crate) struct RankMemory {
 }
 
 impl RankMemory {
-    pub fn new(engine: &mut dyn Engine) -> Result<Self, EngineError> {
-        let arena = engine.alloc(2 * CANARY_WORDS, FRESH)?;
+    /// Nothing yet, in the given memory of the engine.
+    pub fn new(engine: &mut dyn Engine, shard: u32) -> Result<Self, EngineError> {
+        let arena = engine.alloc_on(shard, 2 * CANARY_WORDS, FRESH)?;
         let memory = RankMemory { arena, words: 0 };
         memory.write_canaries(engine)?;
         Ok(memory)
@@ -100,7 +101,7 @@ impl RankMemory {
         engine.write(self.tail(), &[CANARY; CANARY_WORDS as usize])
     }
 
-    pub fn canaries_hold(&self, engine: &dyn Engine) -> Result<bool, EngineError> {
+    pub fn canaries_hold(&self, engine: &mut dyn Engine) -> Result<bool, EngineError> {
         let intact = |words: Vec<u32>| words.iter().all(|word| *word == CANARY);
         Ok(intact(engine.read(self.head())?) && intact(engine.read(self.tail())?))
     }
@@ -116,7 +117,7 @@ mod tests {
     #[test]
     fn a_write_outside_a_ranks_memory_is_seen() {
         let mut engine = CpuEngine::new(1).expect("this machine has an engine");
-        let mut memory = RankMemory::new(&mut engine).expect("a little memory");
+        let mut memory = RankMemory::new(&mut engine, 0).expect("a little memory");
         memory.grow(&mut engine, 64).expect("a little memory");
         memory.grow(&mut engine, 192).expect("a little more");
         let total = 192 + 2 * CANARY_WORDS;
@@ -130,10 +131,10 @@ mod tests {
             let before = engine.read(span).expect("in the arena");
             engine.write(span, &[!before[0]]).expect("in the arena");
             let inside = (CANARY_WORDS..total - CANARY_WORDS).contains(&offset_words);
-            let hold = memory.canaries_hold(&engine).expect("in the arena");
+            let hold = memory.canaries_hold(&mut engine).expect("in the arena");
             assert_eq!(hold, inside, "word {offset_words}");
             engine.write(span, &before).expect("in the arena");
         }
-        assert!(memory.canaries_hold(&engine).expect("in the arena"));
+        assert!(memory.canaries_hold(&mut engine).expect("in the arena"));
     }
 }

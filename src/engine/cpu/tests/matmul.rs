@@ -51,17 +51,25 @@ fn nn_is_one_ascending_chain() {
 }
 
 #[test]
-fn tn_sums_its_part_of_k() {
-    for (m, n, k) in SHAPES {
-        let (a, b) = (sample(k * m, 3), sample(k * n, 4));
-        for (begin, end) in [(0, k), (1, k - 1), (k / 2, k), (2, 2)] {
-            let operands = [bits(&a), bits(&b), vec![7; m * n]];
-            let params = [m as u32, n as u32, begin as u32, end as u32, 0];
-            let got = run_shader("matmul_tn", grid(n / 4, m), &operands, &params);
-            for row in 0..m {
-                for column in 0..n {
-                    let want = chain((begin..end).map(|i| (a[i * m + row], b[i * n + column])));
-                    assert_eq!(got[2][row * n + column], want.to_bits(), "{m} {n} {k}");
+fn wgrad_sums_each_part_of_the_tokens() {
+    for (tokens, rows, columns) in [(1, 4, 4), (7, 12, 8), (20, 4, 260)] {
+        let (a, b) = (sample(tokens * rows, 3), sample(tokens * columns, 4));
+        for splits in [1, 2, 3] {
+            let operands = [bits(&a), bits(&b), vec![7; splits * rows * columns]];
+            let params = [tokens, rows, columns, splits].map(|size| size as u32);
+            let blocks = (rows / 4 * (columns / 4)) as u32;
+            let grid = [blocks.div_ceil(64), 1, splits as u32];
+            let got = run_shader("matmul_wgrad", grid, &operands, &params);
+            for part in 0..splits {
+                let (begin, end) = (part * tokens / splits, (part + 1) * tokens / splits);
+                for (row, column) in (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c))) {
+                    let terms = (begin..end).map(|t| (a[t * rows + row], b[t * columns + column]));
+                    let place = (part * rows + row) * columns + column;
+                    assert_eq!(
+                        got[2][place],
+                        chain(terms).to_bits(),
+                        "{tokens} {part} {row}"
+                    );
                 }
             }
         }

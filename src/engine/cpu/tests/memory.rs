@@ -2,7 +2,7 @@
 
 use super::{bits, run_on, run_sized};
 use crate::engine::cpu::CpuEngine;
-use crate::engine::{CopyWords, Engine, EngineError, Launch, Span};
+use crate::engine::{CopyWords, Engine, EngineError, Launch, Ran, Span};
 use crate::kernel::Registry;
 
 const SHIFT: &str = "
@@ -75,10 +75,10 @@ fn an_index_one_past_the_extent_is_caught() {
             kernel,
             operand,
             extent,
-            launch,
+            at,
         }) => {
             assert_eq!((kernel.as_str(), operand.as_str()), ("shift", "input"));
-            assert_eq!((extent, launch), (5, 1));
+            assert_eq!((extent, at.launch), (5, 1));
         }
         other => panic!("not caught: {other:?}"),
     }
@@ -112,7 +112,7 @@ fn the_least_launch_is_named_whatever_the_workers() {
             launches[at].params[1] = 9;
         }
         match engine.run(&launches) {
-            Err(EngineError::OutOfExtent { launch, .. }) => assert_eq!(launch, 1234),
+            Err(EngineError::OutOfExtent { at, .. }) => assert_eq!(at.launch, 1234),
             other => panic!("not caught: {other:?}"),
         }
     }
@@ -130,7 +130,13 @@ fn malformed_launches_are_refused() {
     for (place, case) in cases.into_iter().enumerate() {
         let error = engine.run(&[good.clone(), case]).expect_err("refused");
         assert!(
-            matches!(error, EngineError::BadLaunch { launch: 1, .. }),
+            matches!(
+                error,
+                EngineError::BadLaunch {
+                    at: Ran { launch: 1, .. },
+                    ..
+                }
+            ),
             "{place}: {error}"
         );
     }

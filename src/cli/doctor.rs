@@ -1,0 +1,150 @@
+//! `bitproof doctor`
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clap::Args;
+
+use super::output::{self, ObjectFormat};
+use crate::diagnostic::escaped;
+use crate::engine::EngineChoice;
+use crate::engine::self_test::SelfTest;
+use crate::kernel::Registry;
+use crate::report::Exit;
+use crate::report::doctor::{
+    AdapterLine, Asked, DRIVER_VARIABLES, Doctor, Examined, Variable, install_command,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// How what was found is written to standard output
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: ObjectFormat,
+    /// Only adapters with this in their name, backend or driver; exit code 5 where none has
+    #[arg(long, value_name = "NAME")]
+    adapter: Option<String>,
+    /// Exit code 5 where no adapter can be used
+    #[arg(long)]
+    require_adapter: bool,
+}
+
+pub(super) fn run(args: &DoctorArgs) -> Exit {
+    let mut adapters = guarded(|| Ok(found())).unwrap_or_else(|reason| {
+        output::talk(&format!("adapters cannot be listed: {}", escaped(&reason)));
+        Vec::new()
+    });
+    let has_adapter = !adapters.is_empty();
+    if let Some(part) = &args.adapter {
+        adapters.retain(|adapter| adapter.is_called(part));
+    }
+    let mut engines = vec![examined("cpu", &EngineChoice::Cpu)];
+    engines.extend(on_each(&adapters));
+    let asked = Asked {
+        any: args.require_adapter,
+        name: args.adapter.clone(),
+    };
+    let mut doctor = Doctor::new(engines, adapters, asked);
+    doctor.variables = variables();
+    if !has_adapter && doctor.adapters_built {
+        let os_release = std::fs::read_to_string("/etc/os-release").ok();
+        doctor.install = Some(install_command(std::env::consts::OS, os_release.as_deref()));
+    }
+    let is_written = match args.format {
+        ObjectFormat::Human => output::write(&doctor.to_human()),
+        ObjectFormat::Json => {
+            let value = serde_json::to_value(&doctor).expect("plain data has a JSON form");
+            output::write_json(&value)
+        }
+    };
+    match is_written {
+        true => doctor.exit(),
+        false => Exit::Internal,
+    }
+}
+
+/// The wgpu engine on each adapter that it can use, once where several have one name.
+fn on_each(adapters: &[AdapterLine]) -> Vec<Examined> {
+    let mut seen = BTreeSet::new();
+    let usable = adapters.iter().filter(|adapter| adapter.refused.is_none());
+    let distinct = usable.filter(|adapter| seen.insert(adapter.label()));
+    let on = |adapter: &AdapterLine| {
+        let adapter = Some(adapter.name.clone());
+        examined("wgpu", &EngineChoice::Wgpu { adapter })
+    };
+    distinct.map(on).collect()
+}
+
+/// Opens an engine and tests it.
+fn examined(name: &'static str, choice: &EngineChoice) -> Examined {
+    let mut engine = match guarded(|| choice.open(1).map_err(|error| error.to_string())) {
+        Ok(engine) => engine,
+        Err(reason) => return Examined::unopened(name, reason),
+    };
+    let identity = engine.identity();
+    let tested = guarded(|| {
+        let kernels = Registry::new().map_err(|error| error.to_string())?;
+        let test = SelfTest::run(engine.as_mut(), &kernels);
+        test.map_err(|error| error.to_string())
+    });
+    Examined::new(name, identity, tested)
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn found() -> Vec<AdapterLine> {
+    Vec::new()
+}
+
+/// Every adapter that a driver shows, best first.
+#[cfg(feature = "wgpu")]
+fn found() -> Vec<AdapterLine> {
+    let adapters = crate::engine::wgpu::adapters().into_iter();
+    let line = |adapter: crate::engine::wgpu::AdapterInfo| {
+        let features = [
+            (adapter.passthrough, "PASSTHROUGH_SHADERS"),
+            (adapter.mappable, "MAPPABLE_PRIMARY_BUFFERS"),
+        ];
+        let features = features.into_iter().filter(|(has, _)| *has);
+        AdapterLine {
+            name: adapter.name,
+            backend: adapter.backend,
+            kind: adapter.kind,
+            driver: adapter.driver,
+            features: features.map(|(_, name)| name).collect(),
+            limits: vec![
+                (
+                    "bytes of a storage binding",
+                    adapter.storage_binding_bytes_max,
+                ),
+                (
+                    "storage buffers of a kernel",
+                    adapter.storage_buffers_max.into(),
+                ),
+                ("invocations of a workgroup", adapter.invocations_max.into()),
+                ("workgroups along an axis", adapter.workgroups_max.into()),
+            ],
+            refused: adapter.refused,
+        }
+    };
+    adapters.map(line).collect()
+}
+
+/// wgpu panics where a driver breaks its word; here that is a finding, too.
+fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied());
+        Err(format!(
+            "the driver failed: {}",
+            text.unwrap_or("no reason given")
+        ))
+    })
+}
+
+fn variables() -> Vec<Variable> {
+    let set = DRIVER_VARIABLES.iter().filter_map(|name| {
+        let value = std::env::var_os(name)?.to_string_lossy().into_owned();
+        Some(Variable::new(name, value, |file| Path::new(file).exists()))
+    });
+    set.collect()
+}

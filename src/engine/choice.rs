@@ -1,0 +1,77 @@
+//! Which engine runs a check, chosen by its user.
+
+use super::{Engine, EngineError, cpu};
+
+/// An engine that is to be opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// The processor: nothing to install, the same bits on every machine.
+    #[default]
+    Cpu,
+    /// A graphics adapter: the first whose name, backend or driver contains `adapter`, in any
+    /// case, or the best there is.
+    Wgpu { adapter: Option<String> },
+}
+
+impl EngineChoice {
+    /// A hardware adapter with strict arithmetic if there is one, else the processor; and why.
+    pub fn best() -> (EngineChoice, String) {
+        best()
+    }
+
+    /// # Errors
+    /// No such adapter, or a machine that the engine cannot run on. Never another engine instead.
+    pub fn open(&self, workers: usize) -> Result<Box<dyn Engine>, EngineError> {
+        match self {
+            EngineChoice::Cpu => Ok(Box::new(cpu::CpuEngine::new(workers)?)),
+            EngineChoice::Wgpu { adapter } => open_wgpu(adapter.as_deref(), workers),
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+fn open_wgpu(adapter: Option<&str>, workers: usize) -> Result<Box<dyn Engine>, EngineError> {
+    let options = super::wgpu::WgpuOptions {
+        adapter: adapter.map(str::to_owned),
+        devices: super::wgpu::Devices::Workers(workers),
+        ..super::wgpu::WgpuOptions::default()
+    };
+    Ok(Box::new(super::wgpu::WgpuEngine::open(&options)?))
+}
+
+#[cfg(feature = "wgpu")]
+fn best() -> (EngineChoice, String) {
+    let adapters = super::wgpu::adapters();
+    let is_good = |adapter: &&super::wgpu::AdapterInfo| {
+        !adapter.is_software() && adapter.passthrough && adapter.refused.is_none()
+    };
+    if let Some(adapter) = adapters.iter().find(is_good) {
+        let choice = EngineChoice::Wgpu {
+            adapter: Some(adapter.name.clone()),
+        };
+        return (choice, format!("wgpu on {}", adapter.name));
+    }
+    let names: Vec<&str> = adapters.iter().map(|a| a.name.as_str()).collect();
+    let why = match names[..] {
+        [] => "there is no adapter".to_owned(),
+        _ => format!(
+            "no hardware adapter with strict arithmetic, only {}",
+            names.join(", ")
+        ),
+    };
+    (EngineChoice::Cpu, format!("cpu ({why})"))
+}
+
+#[cfg(not(feature = "wgpu"))]
+const LEFT_OUT: &str = "this bitproof was built without its feature `wgpu`";
+
+#[cfg(not(feature = "wgpu"))]
+fn open_wgpu(_: Option<&str>, _: usize) -> Result<Box<dyn Engine>, EngineError> {
+    let reason = LEFT_OUT.to_owned();
+    Err(EngineError::NoAdapter { reason })
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn best() -> (EngineChoice, String) {
+    (EngineChoice::Cpu, format!("cpu ({LEFT_OUT})"))
+}

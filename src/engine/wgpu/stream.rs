@@ -1,0 +1,266 @@
+//! What a device is told to do: dispatches are recorded, then submitted together, and the one flag
+//! that they all share is read when the host has to wait anyway.
+
+use std::sync::Arc;
+
+use super::adapter::Device;
+use super::heap::{self, WORD};
+use crate::engine::launch::Signature;
+use crate::engine::{EngineError, Ran};
+
+/// Words of the table of one submission.
+pub(super) const TABLE_WORDS: usize = 1 << 20;
+/// What the flag holds when every access was inside.
+const NO_FAULT: u32 = u32::MAX;
+/// The flag holds dispatch << 20 | instance << 4 | operand: instances lie along z, which has
+/// 65,535 places at most.
+const DISPATCH_SHIFT: u32 = 20;
+const DISPATCHES_MAX: usize = (u32::MAX >> DISPATCH_SHIFT) as usize;
+
+/// A dispatch ready to be encoded.
+pub(super) struct Dispatch {
+    pub pipeline: wgpu::ComputePipeline,
+    pub group: wgpu::BindGroup,
+    pub table: Vec<u32>,
+    pub grid: [u32; 3],
+    pub told: Told,
+}
+
+/// What an error about a dispatch says: its launches, in the order of its instances.
+pub(super) struct Told {
+    pub signature: Arc<Signature>,
+    pub run: u64,
+    pub launches: Vec<usize>,
+    /// In elements, instance by instance.
+    pub extents: Vec<u32>,
+}
+
+struct Recorded {
+    pipeline: wgpu::ComputePipeline,
+    group: wgpu::BindGroup,
+    immediates: [u32; 2],
+    grid: [u32; 3],
+}
+
+pub(super) struct Stream {
+    pub table: wgpu::Buffer,
+    pub flag: wgpu::Buffer,
+    flag_out: wgpu::Buffer,
+    words: Vec<u32>,
+    recorded: Vec<Recorded>,
+    encoder: Option<wgpu::CommandEncoder>,
+    /// Dispatches since the flag was last read.
+    told: Vec<Told>,
+    /// Something was submitted since the last wait.
+    in_flight: bool,
+}
+
+impl Stream {
+    /// # Errors
+    /// A device without a few megabytes.
+    pub fn new(device: &Device) -> Result<Stream, EngineError> {
+        let flag = heap::buffer(device, 4, false)?;
+        device
+            .queue
+            .write_buffer(&flag, 0, bytemuck::bytes_of(&NO_FAULT));
+        Ok(Stream {
+            table: heap::buffer(device, TABLE_WORDS as u64, false)?,
+            flag,
+            flag_out: readback(device, 1),
+            words: Vec::new(),
+            recorded: Vec::new(),
+            encoder: None,
+            told: Vec::new(),
+            in_flight: false,
+        })
+    }
+
+    /// Whether a further dispatch with a table of `words` has room before a wait or a submission.
+    pub fn room(&self, words: usize) -> Room {
+        if self.told.len() == DISPATCHES_MAX {
+            Room::AfterWait
+        } else if self.words.len() + words > TABLE_WORDS {
+            Room::AfterSubmission
+        } else {
+            Room::Now
+        }
+    }
+
+    pub fn record(&mut self, dispatch: Dispatch) {
+        assert!(self.told.len() < DISPATCHES_MAX, "the caller has waited");
+        let code = (self.told.len() as u32) << DISPATCH_SHIFT;
+        let immediates = [self.words.len() as u32, code];
+        self.words.extend(dispatch.table);
+        assert!(self.words.len() <= TABLE_WORDS, "the caller has submitted");
+        self.told.push(dispatch.told);
+        self.recorded.push(Recorded {
+            pipeline: dispatch.pipeline,
+            group: dispatch.group,
+            immediates,
+            grid: dispatch.grid,
+        });
+    }
+
+    /// The encoder, with every dispatch recorded so far in it.
+    pub fn encoder(&mut self, device: &Device) -> &mut wgpu::CommandEncoder {
+        let new = || device.device.create_command_encoder(&Default::default());
+        let encoder = self.encoder.get_or_insert_with(new);
+        if !self.recorded.is_empty() {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            for dispatch in self.recorded.drain(..) {
+                pass.set_pipeline(&dispatch.pipeline);
+                pass.set_bind_group(0, &dispatch.group, &[]);
+                pass.set_immediates(0, bytemuck::cast_slice(&dispatch.immediates));
+                let [x, y, z] = dispatch.grid;
+                pass.dispatch_workgroups(x, y, z);
+            }
+        }
+        encoder
+    }
+
+    /// Whether anything waits to be submitted.
+    pub fn has_work(&self) -> bool {
+        self.encoder.is_some() || !self.recorded.is_empty()
+    }
+
+    /// Whether the device may still be busy, or a flag unread.
+    pub fn is_settled(&self) -> bool {
+        !self.has_work() && !self.in_flight
+    }
+
+    /// Hands the device everything recorded so far, in one submission, and does not wait.
+    pub fn submit(&mut self, device: &Device) {
+        if !self.has_work() {
+            return;
+        }
+        if !self.words.is_empty() {
+            let words = bytemuck::cast_slice(&self.words);
+            device.queue.write_buffer(&self.table, 0, words);
+        }
+        self.encoder(device);
+        let mut encoder = self.encoder.take().expect("just made");
+        encoder.copy_buffer_to_buffer(&self.flag, 0, &self.flag_out, 0, WORD);
+        device.queue.submit([encoder.finish()]);
+        self.words.clear();
+        self.in_flight = true;
+    }
+
+    /// Waits for everything and says what went wrong, if anything did.
+    pub fn settle(&mut self, device: &Device) -> Result<(), EngineError> {
+        self.submit(device);
+        if !self.in_flight {
+            return complaints(device);
+        }
+        let flag = read_back(device, &self.flag_out, 1)?;
+        self.in_flight = false;
+        complaints(device)?;
+        let told = std::mem::take(&mut self.told);
+        if flag[0] == NO_FAULT {
+            return Ok(());
+        }
+        device
+            .queue
+            .write_buffer(&self.flag, 0, bytemuck::bytes_of(&NO_FAULT));
+        Err(fault(&told, flag[0]))
+    }
+}
+
+pub(super) enum Room {
+    Now,
+    AfterSubmission,
+    AfterWait,
+}
+
+/// A buffer that the host reads results from.
+pub(super) fn readback(device: &Device, words: u64) -> wgpu::Buffer {
+    device.device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some("readback"),
+        size: words.next_multiple_of(2) * WORD,
+        usage: wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ,
+        mapped_at_creation: false,
+    })
+}
+
+/// Maps a buffer once the device has reached this point.
+pub(super) fn map(
+    device: &Device,
+    buffer: &wgpu::Buffer,
+    mode: wgpu::MapMode,
+) -> Result<(), EngineError> {
+    let (sent, mapped) = std::sync::mpsc::channel();
+    buffer.map_async(mode, .., move |result| {
+        // Nobody listens any more if the wait below has failed.
+        let _ = sent.send(result);
+    });
+    wait(device)?;
+    let outcome = mapped.try_recv();
+    match outcome {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(failed(device, error.to_string())),
+        Err(error) => Err(failed(device, error.to_string())),
+    }
+}
+
+/// Words of a readback buffer that a submission has filled.
+pub(super) fn read_back(
+    device: &Device,
+    buffer: &wgpu::Buffer,
+    words: u64,
+) -> Result<Vec<u32>, EngineError> {
+    map(device, buffer, wgpu::MapMode::Read)?;
+    let view = buffer
+        .get_mapped_range(..words.next_multiple_of(2) * WORD)
+        .map_err(|error| failed(device, error.to_string()))?;
+    let mut held: Vec<u32> = bytemuck::pod_collect_to_vec(&view);
+    held.truncate(words as usize);
+    drop(view);
+    buffer.unmap();
+    Ok(held)
+}
+
+fn wait(device: &Device) -> Result<(), EngineError> {
+    let poll = wgpu::PollType::Wait {
+        submission_index: None,
+        timeout: Some(device.patience),
+    };
+    match device.device.poll(poll) {
+        Ok(_) => Ok(()),
+        Err(wgpu::PollError::Timeout) => Err(EngineError::Timeout {
+            seconds: device.patience.as_secs(),
+        }),
+        Err(error) => Err(failed(device, error.to_string())),
+    }
+}
+
+/// What the driver said of its own accord is the better reason.
+pub(super) fn failed(device: &Device, reason: String) -> EngineError {
+    let reason = device.complaint().unwrap_or(reason);
+    EngineError::Device { reason }
+}
+
+fn complaints(device: &Device) -> Result<(), EngineError> {
+    match device.complaint() {
+        Some(reason) => Err(EngineError::Device { reason }),
+        None => Ok(()),
+    }
+}
+
+fn fault(told: &[Told], flag: u32) -> EngineError {
+    let Told {
+        signature,
+        run,
+        launches,
+        extents,
+    } = &told[(flag >> DISPATCH_SHIFT) as usize];
+    let instance = (flag >> 4 & 0xffff) as usize;
+    let operand = (flag & 15) as usize;
+    EngineError::OutOfExtent {
+        kernel: signature.name.clone(),
+        operand: signature.operands[operand].name.clone(),
+        extent: extents[instance * signature.operands.len() + operand],
+        at: Ran {
+            run: *run,
+            launch: launches[instance],
+        },
+    }
+}

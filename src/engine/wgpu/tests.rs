@@ -1,0 +1,122 @@
+//! Faults of devices. Without an adapter a skip with its reason, or a failure if one is required.
+
+use std::time::Duration;
+
+use super::{Devices, WgpuEngine, WgpuOptions};
+use crate::engine::{Engine, EngineError, Launch, Span};
+use crate::kernel::Registry;
+
+fn opened(options: &WgpuOptions) -> Option<WgpuEngine> {
+    match WgpuEngine::open(options) {
+        Ok(engine) => Some(engine),
+        Err(reason) => {
+            let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
+            assert!(!required, "BITPROOF_REQUIRE_ADAPTER=1, but {reason}");
+            eprintln!("SKIPPED, nothing was checked: {reason}");
+            None
+        }
+    }
+}
+
+/// A run that takes long: a product with many terms, `rows` x 64.
+fn long_run(engine: &mut WgpuEngine, rows: u32, terms: u32) -> (Span, Launch) {
+    let registry = Registry::new().expect("shaders link");
+    let kernel = registry.get("matmul_nn").expect("valid");
+    let program = engine.load(kernel).expect("compiles");
+    let mut operand = |words: u32| {
+        let arena = engine.alloc(words, 0x3f80_0000).expect("memory");
+        Span {
+            arena,
+            offset_words: 0,
+            words,
+        }
+    };
+    let operands = vec![
+        operand(rows * terms),
+        operand(terms * 64),
+        operand(rows * 64),
+    ];
+    let result = operands[2];
+    let launch = Launch {
+        program,
+        grid: [1, rows.div_ceil(4), 1],
+        operands,
+        params: vec![rows, 64, terms, 0],
+    };
+    (result, launch)
+}
+
+#[test]
+fn a_lost_device_is_an_error_and_never_zeros() {
+    for mapped in [true, false] {
+        let options = WgpuOptions {
+            mapped,
+            ..WgpuOptions::default()
+        };
+        let Some(mut engine) = opened(&options) else {
+            return;
+        };
+        let (result, launch) = long_run(&mut engine, 8, 8);
+        engine.run(std::slice::from_ref(&launch)).expect("runs");
+        assert_eq!(engine.read(result).expect("a device")[0], 8.0f32.to_bits());
+        engine.shards[0].device.device.destroy();
+        let ran = engine.run(&[launch]);
+        let read = ran.and_then(|()| engine.read(result));
+        let Err(EngineError::Device { reason }) = read else {
+            panic!("{read:?}");
+        };
+        assert!(!reason.is_empty());
+        assert!(engine.settle().is_err(), "it stays lost");
+    }
+}
+
+#[test]
+fn a_device_that_does_not_answer_in_time_is_an_error() {
+    let options = WgpuOptions {
+        patience: Duration::from_millis(1),
+        ..WgpuOptions::default()
+    };
+    let Some(mut engine) = opened(&options) else {
+        return;
+    };
+    let (_, launch) = long_run(&mut engine, 4096, 2048);
+    engine.run(&[launch]).expect("is handed over");
+    let told = engine.settle();
+    assert!(matches!(told, Err(EngineError::Timeout { .. })), "{told:?}");
+}
+
+#[test]
+fn a_kernel_with_more_operands_than_the_adapter_binds_is_refused() {
+    let Some(mut engine) = opened(&WgpuOptions::default()) else {
+        return;
+    };
+    let limits = &mut engine.shards[0].device.limits;
+    limits.max_storage_buffers_per_shader_stage = 4;
+    let registry = Registry::new().expect("shaders link");
+    let refused = engine.load(registry.get("matmul_nn").expect("valid"));
+    assert!(
+        matches!(refused, Err(EngineError::Limits { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn operands_on_two_devices_are_refused() {
+    let options = WgpuOptions {
+        devices: Devices::Fixed(2),
+        ..WgpuOptions::default()
+    };
+    let Some(mut engine) = opened(&options) else {
+        return;
+    };
+    let (_, mut launch) = long_run(&mut engine, 8, 8);
+    let far = engine
+        .alloc_on(1, launch.operands[0].words, 0)
+        .expect("memory");
+    launch.operands[0].arena = far;
+    let refused = engine.run(&[launch]);
+    assert!(
+        matches!(refused, Err(EngineError::BadLaunch { .. })),
+        "{refused:?}"
+    );
+}

@@ -1,0 +1,129 @@
+//! How to get an adapter: the command of this system, and the variables that hide drivers.
+
+use serde::Serialize;
+
+/// Variables that decide which drivers the Vulkan loader, and Mesa below it, show.
+pub const DRIVER_VARIABLES: [&str; 6] = [
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+    "VK_ADD_DRIVER_FILES",
+    "VK_LOADER_DRIVERS_SELECT",
+    "VK_LOADER_DRIVERS_DISABLE",
+    "MESA_VK_DEVICE_SELECT",
+];
+
+/// A variable that is set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Variable {
+    pub name: &'static str,
+    pub value: String,
+    /// Files that it names and that are not there.
+    pub missing: Vec<String>,
+}
+
+impl Variable {
+    /// A variable with its value; `is_there` says whether a file exists.
+    pub fn new(name: &'static str, value: String, is_there: impl Fn(&str) -> bool) -> Variable {
+        let names_files = name.ends_with("_FILES") || name.ends_with("_FILENAMES");
+        let separator = if cfg!(windows) { ';' } else { ':' };
+        let files = value.split(separator).filter(|file| !file.is_empty());
+        let missing = files.filter(|file| names_files && !is_there(file));
+        Variable {
+            name,
+            missing: missing.map(str::to_owned).collect(),
+            value,
+        }
+    }
+}
+
+/// Distributions by their `ID` in /etc/os-release, and what installs Mesa's software adapter.
+const COMMANDS: [(&[&str], &str); 4] = [
+    (&["debian", "ubuntu"], "apt-get install mesa-vulkan-drivers"),
+    (
+        &["fedora", "rhel", "centos"],
+        "dnf install mesa-vulkan-drivers",
+    ),
+    (&["arch"], "pacman -S vulkan-swrast"),
+    (&["alpine"], "apk add mesa-vulkan-swrast"),
+];
+
+/// The command that installs a software adapter, or what to look for. `system` is
+/// `std::env::consts::OS`, `os_release` the text of /etc/os-release.
+pub fn install_command(system: &str, os_release: Option<&str>) -> String {
+    match system {
+        "macos" => return "nothing to install: Metal is part of macOS".to_owned(),
+        "windows" => return "nothing to install: DX12 has WARP, an adapter in software".to_owned(),
+        _ => {}
+    }
+    let text = os_release.unwrap_or_default();
+    // The distribution itself, then those it is like, nearest first.
+    let own = values(text, "ID").chain(values(text, "ID_LIKE"));
+    for id in own {
+        let known = COMMANDS.iter().find(|(ids, _)| ids.contains(&id));
+        if let Some((_, command)) = known {
+            return (*command).to_owned();
+        }
+    }
+    "install Mesa's software Vulkan driver (lavapipe, also called swrast: libvulkan_lvp.so and \
+     lvp_icd.json) and the Vulkan loader (libvulkan.so.1)"
+        .to_owned()
+}
+
+/// The words of a key of os-release, quoted or not.
+fn values<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
+    let line = text.lines().find_map(|line| {
+        let (name, value) = line.trim().split_once('=')?;
+        (name == key).then_some(value)
+    });
+    let value = line.unwrap_or_default().trim();
+    value.trim_matches(['"', '\'']).split_whitespace()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_system_has_its_command() {
+        for (os_release, command) in [
+            ("NAME=x\nID=debian\n", "apt-get install mesa-vulkan-drivers"),
+            (
+                "ID=ubuntu\nID_LIKE=debian",
+                "apt-get install mesa-vulkan-drivers",
+            ),
+            (
+                "ID=linuxmint\nID_LIKE=\"ubuntu debian\"",
+                "apt-get install mesa-vulkan-drivers",
+            ),
+            (
+                "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"",
+                "dnf install mesa-vulkan-drivers",
+            ),
+            ("ID='fedora'", "dnf install mesa-vulkan-drivers"),
+            ("ID=manjaro\nID_LIKE=arch", "pacman -S vulkan-swrast"),
+            ("ID=alpine", "apk add mesa-vulkan-swrast"),
+        ] {
+            assert_eq!(install_command("linux", Some(os_release)), command);
+        }
+        for unknown in [None, Some(""), Some("ID=nixos"), Some("VERSION_ID=debian")] {
+            let advice = install_command("linux", unknown);
+            assert!(
+                advice.contains("lavapipe") && advice.contains("libvulkan"),
+                "{advice}"
+            );
+        }
+        assert!(install_command("macos", None).contains("Metal"));
+        assert!(install_command("windows", None).contains("WARP"));
+    }
+
+    #[test]
+    fn a_variable_names_the_files_that_are_missing() {
+        let is_there = |file: &str| file == "/here.json";
+        let separator = if cfg!(windows) { ';' } else { ':' };
+        let value = format!("/here.json{separator}/gone.json");
+        let files = Variable::new("VK_DRIVER_FILES", value.clone(), is_there);
+        assert_eq!(files.missing, ["/gone.json"]);
+        let other = Variable::new("MESA_VK_DEVICE_SELECT", value, is_there);
+        assert!(other.missing.is_empty());
+    }
+}

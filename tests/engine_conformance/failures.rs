@@ -1,0 +1,100 @@
+//! What an engine must refuse or tell, and never answer with zeros.
+
+use bitproof::engine::{Engine, EngineChoice, EngineError, Launch, Span};
+use bitproof::kernel::{Kernel, Registry};
+
+const COUNT: u32 = 64;
+
+fn scale() -> Kernel {
+    let registry = Registry::new().expect("shaders link");
+    registry.get("scale").expect("valid").clone()
+}
+
+/// A launch of `scale` that believes in `count` values, on an operand of `COUNT`.
+fn launch(engine: &mut dyn Engine, kernel: &Kernel, count: u32) -> Launch {
+    let program = engine.load(kernel).expect("loads");
+    let arena = engine.alloc(COUNT + 64, 1.0f32.to_bits()).expect("memory");
+    let operands = vec![Span {
+        arena,
+        offset_words: 0,
+        words: COUNT,
+    }];
+    let params = vec![count, 2.0f32.to_bits()];
+    let params = [params, vec![0; 8]].concat()[..kernel.params_words as usize].to_vec();
+    let grid = [count.div_ceil(kernel.workgroup[0]), 1, 1];
+    Launch {
+        program,
+        grid,
+        operands,
+        params,
+    }
+}
+
+/// The first of two launches that are outside is named, at the latest when results are asked for,
+/// and what comes after is sound again.
+pub fn an_index_outside_is_told_with_its_launch(engine: &mut dyn Engine) {
+    let kernel = scale();
+    let counts = [COUNT, COUNT, COUNT + 1, COUNT, COUNT + 1];
+    let launches: Vec<Launch> = counts
+        .iter()
+        .map(|count| launch(engine, &kernel, *count))
+        .collect();
+    engine.run(&launches[..1]).expect("inside");
+    let run = engine.runs();
+    let told = engine.run(&launches).and_then(|()| engine.settle());
+    let Err(EngineError::OutOfExtent { at, extent, .. }) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!((at.run, at.launch), (run, 2));
+    assert_eq!(extent, COUNT);
+    engine.run(&launches[..2]).expect("inside");
+    engine.settle().expect("nothing is left of the fault");
+    for launch in &launches {
+        let behind = Span {
+            offset_words: COUNT,
+            words: 64,
+            ..launch.operands[0]
+        };
+        let words = engine.read(behind).expect("in the arena");
+        assert!(
+            words.iter().all(|word| *word == 1.0f32.to_bits()),
+            "a write outside"
+        );
+    }
+}
+
+pub fn what_does_not_fit_is_refused(engine: &mut dyn Engine) {
+    let kernel = scale();
+    let good = launch(engine, &kernel, COUNT);
+    let mut outside = good.clone();
+    outside.operands[0].offset_words = COUNT + 64;
+    let mut short = good.clone();
+    short.params.pop();
+    let mut none = good.clone();
+    none.operands.clear();
+    for bad in [outside, short, none] {
+        let run = engine.runs();
+        let refused = engine.run(&[good.clone(), bad]);
+        let Err(EngineError::BadLaunch { at, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((at.run, at.launch), (run, 1));
+    }
+    let most = engine.arena_words_max();
+    if most < u32::MAX {
+        let refused = engine.alloc(most + 1, 0);
+        assert!(
+            matches!(refused, Err(EngineError::OutOfMemory { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn an_adapter_that_is_not_there_is_no_other_engine() {
+    let choice = EngineChoice::Wgpu {
+        adapter: Some("no adapter is called this".to_owned()),
+    };
+    let opened = choice.open(1);
+    assert!(matches!(opened, Err(EngineError::NoAdapter { .. })));
+}
