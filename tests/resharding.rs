@@ -512,14 +512,18 @@ fn another_layout_is_checked_across_allocations_and_replayed() {
     let line = found.replay.expect("a failure ends with a line to paste");
     assert!((30..=45).contains(&line.len()), "{line}");
     let token = Token::decode(&line).unwrap();
-    let options = CheckOptions { workers: 1 };
-    let again = replay(scenario.clone(), &token, options, &Silent).expect("it is there again");
+    let options = CheckOptions {
+        workers: 1,
+        ..CheckOptions::default()
+    };
+    let again =
+        replay(scenario.clone(), &token, options.clone(), &Silent).expect("it is there again");
     assert_eq!(again.reshardings, std::slice::from_ref(moved));
     assert_eq!((again.within, again.across), (None, Some(Grade::Divergent)));
     // The layout that holds, and one that is not there.
     for value in [0, 2] {
         let other = Token { value, ..token };
-        let refused = replay(scenario.clone(), &other, options, &Silent);
+        let refused = replay(scenario.clone(), &other, options.clone(), &Silent);
         assert!(matches!(refused, Err(CheckError::Input(_))), "{refused:?}");
     }
 }

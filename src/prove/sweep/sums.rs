@@ -36,7 +36,7 @@ impl Sums {
     pub(super) fn add(
         &mut self,
         node: &FoldNode,
-        lab: &FoldLab<'_>,
+        lab: &mut FoldLab<'_>,
         steps: &BTreeSet<u32>,
     ) -> Result<(), EngineError> {
         let first_step = *self.first_step.get_or_insert(node.id.step);
