@@ -21,7 +21,7 @@ use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
 use crate::prove::{Grade, token, vacuity, witness};
 use crate::recipe::Recipe;
-use crate::scenario::{ChoiceVariable, Free, OracleKind, Scope, Values};
+use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
 use crate::train::Trainer;
 use crate::world::{GroupId, RunRecord};
 
@@ -215,7 +215,7 @@ fn r2r_result(findings: &Findings) -> OracleResult {
 
 fn res_result(findings: &Findings) -> OracleResult {
     let resumptions = findings.resumptions.as_deref().unwrap_or_default();
-    if resumptions.is_empty() {
+    if resumptions.is_empty() && findings.reshardings.is_empty() {
         let detail = Some(match &findings.resumptions {
             None => "a replay of a fold resumes nothing".to_string(),
             Some(_) => "the scenario names no restart before its last step".to_string(),
@@ -241,7 +241,7 @@ fn res_result(findings: &Findings) -> OracleResult {
             ..result(OracleVerdict::Different, detail)
         };
     }
-    if let Some(found) = findings.reshardings.iter().find(|found| found.is_broken()) {
+    if let Some(found) = findings.reshardings.iter().find(|found| found.fails()) {
         let components: BTreeSet<Component> = found
             .differences
             .iter()
@@ -258,6 +258,14 @@ fn res_result(findings: &Findings) -> OracleResult {
     }
     if whole > 0 {
         detail += &format!("; {whole} words of whole tensors after loads on other layouts");
+    }
+    if let Some(found) = findings.reshardings.iter().find(|found| found.is_in_part()) {
+        detail += &format!(
+            "; after a load on {} later steps are not the straight run's: dropout masks differ \
+             there, as Megatron-LM forks its seeds by TP and PP rank",
+            found.to
+        );
+        return result(OracleVerdict::EqualInPart, detail);
     }
     result(OracleVerdict::Equal, detail)
 }
@@ -399,11 +407,20 @@ fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<
         return Some(token::of_finding(session, finding).encode());
     }
     let resumptions = findings.resumptions.as_deref().unwrap_or_default();
+    if grade != Grade::Divergent {
+        return None;
+    }
     let broken = resumptions.iter().find(|(_, found)| !found.is_equal());
-    let (list, found) = broken.filter(|_| grade == Grade::Divergent)?;
-    let lists = &session.scenario.checkpoint.restarts;
-    let place = lists.iter().position(|known| known == list)?;
-    Some(token::of_restart(session, place as u32, found.cut).encode())
+    if let Some((list, found)) = broken {
+        let lists = &session.scenario.checkpoint.restarts;
+        let place = lists.iter().position(|known| known == list)?;
+        return Some(token::of_restart(session, place as u32, found.cut).encode());
+    }
+    let mut reshardings = findings.reshardings.iter();
+    let found = reshardings.find(|found| found.fails())?;
+    let layouts = &session.scenario.checkpoint.reshard;
+    let place = layouts.iter().position(|known| *known == found.to)?;
+    Some(token::of_resharding(session, place as u32, found.cut).encode())
 }
 
 fn certificate(
@@ -503,10 +520,6 @@ fn not_covered(session: &Session) -> Vec<String> {
              layout as a recipe of its own"
                 .to_string(),
         );
-        if session.scenario.free.contains(&Free::Placement) {
-            let what = "resumes on other layouts across allocations: on the first one only";
-            list.push(what.to_string());
-        }
         if session.options.use_distributed_optimizer {
             list.push(
                 "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \

@@ -103,7 +103,12 @@ impl FullSizeAddends for FullSizeCounts {
             ),
             (Some(CommunicatorKind::InterInstance), _) => u64::from(here),
             (Some(CommunicatorKind::Instance), _) => grown(full.world_size(), own.world_size()),
-            (None, Family::DpGradients | Family::WgradSplitK | Family::MicrobatchAccumulation) => {
+            // A rank's own half of a reduction: the ranks of its optimizer instance.
+            (None, Family::DpGradients) => grown(
+                u64::from(full.data_parallel_size),
+                u64::from(own.data_parallel_size),
+            ),
+            (None, Family::WgradSplitK | Family::MicrobatchAccumulation) => {
                 self.layout_size(family, full)
             }
             (None, Family::EmbeddingGrad | Family::NormWeightGrad | Family::BiasGrad) => {

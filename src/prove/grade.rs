@@ -5,6 +5,7 @@ use crate::numerics::ladder::Rung;
 use crate::prove::check::Findings;
 use crate::prove::effect::Effect;
 use crate::prove::oracle::res::Resumption;
+use crate::prove::oracle::reshard::Resharding;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::{Grade, vacuity};
@@ -24,14 +25,15 @@ pub struct Verdicts {
 pub(super) fn of_check(session: &Session, findings: &Findings) -> Verdicts {
     let strict = session.engine_identity().strict;
     let within = common(session, findings).max(of_reach(session, findings, Reach::Within));
-    let across = session
-        .scenario
-        .free
-        .contains(&Free::Placement)
-        .then(|| within.max(of_reach(session, findings, Reach::Across)));
+    let across = session.scenario.free.contains(&Free::Placement).then(|| {
+        let resumed = resumed(findings, Reach::Across);
+        within
+            .max(resumed)
+            .max(of_reach(session, findings, Reach::Across))
+    });
     let (within, across) = (
         on_engine(within, strict),
-        across.map(|g| on_engine(g, strict)),
+        across.map(|grade| on_engine(grade, strict)),
     );
     Verdicts {
         within: Some(within),
@@ -50,7 +52,7 @@ fn on_engine(grade: Grade, strict: bool) -> Grade {
 
 /// What is wrong whatever varies.
 fn common(session: &Session, findings: &Findings) -> Grade {
-    let mut grade = resumed(findings);
+    let mut grade = resumed(findings, Reach::Within);
     let drifts = findings.reference.drifts.len() + resumed_drifts(findings);
     let asked = session.scenario.oracles.contains(&OracleKind::XR);
     // A recomputation that differs is no matter of copies: its gradients are of another forward.
@@ -74,7 +76,7 @@ fn common(session: &Session, findings: &Findings) -> Grade {
 }
 
 /// What the resumed runs say, on the scenario's layout and on others.
-fn resumed(findings: &Findings) -> Grade {
+fn resumed(findings: &Findings, reach: Reach) -> Grade {
     // A resumed run that is sensitive was sensitive before: its own finding says so.
     let broken = |resumption: &Resumption| {
         let Resumption {
@@ -99,8 +101,9 @@ fn resumed(findings: &Findings) -> Grade {
     }
     for found in &findings.reshardings {
         // Another layout has sums of its own.
-        grade = grade.max(of_rung(found.worst));
-        if found.is_broken() || found.sensitive > 0 {
+        grade = grade.max(of_rung(found.worst.get(&reach).copied()));
+        let mut sensitive = found.sensitive.keys();
+        if found.is_broken() || sensitive.any(|of| *of <= reach) {
             grade = grade.max(Grade::Divergent);
         }
         if !found.hazards.is_empty() {
@@ -172,6 +175,22 @@ pub(super) fn of_replayed_restart() -> Verdicts {
     Verdicts {
         within: Some(Grade::Divergent),
         across: None,
+    }
+}
+
+/// The verdict of a replay of a resume on another layout that was found to fail.
+pub(super) fn of_replayed_resharding(found: &Resharding) -> Verdicts {
+    let is_within = found.is_broken() || found.sensitive.contains_key(&Reach::Within);
+    let grade = Some(Grade::Divergent);
+    match is_within {
+        true => Verdicts {
+            within: grade,
+            across: None,
+        },
+        false => Verdicts {
+            within: None,
+            across: grade,
+        },
     }
 }
 

@@ -10,6 +10,7 @@ use crate::numerics::Digest;
 use crate::plan::{Environment, EnvironmentError};
 use crate::prove::check::CheckOptions;
 use crate::prove::full_size::FullSizeCounts;
+use crate::prove::memory;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::twins::Twins;
@@ -228,6 +229,10 @@ impl Session {
             plans: match self.plans_at_full_size {
                 true => None,
                 false => Some(self.world.plans.clone()),
+            },
+            sums: match self.scenario.checkpoint.reshard.is_empty() {
+                true => None,
+                false => Some(memory::states_kept(&self.scenario)),
             },
         }
     }

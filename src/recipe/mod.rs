@@ -5,6 +5,7 @@
 //! Megatron-LM; where a default here differs, the field says so.
 
 mod argument;
+mod buffers;
 mod environment;
 mod in_code;
 mod limits;
@@ -24,6 +25,7 @@ pub use argument::{
     LrDecayStyle, Normalization, PositionEmbedding, RecomputeGranularity, RecomputeMethod,
     RecomputeModule,
 };
+pub use buffers::{BUFFER_WORDS_MAX, BufferSizes, QUERY_GRAD_BLOCKS, StepSizes};
 pub use limits::*;
 pub use read::is_recipe;
 pub use reshard::{ReshardLayout, ReshardLayoutError};

@@ -149,7 +149,7 @@ pub(super) fn small(
         .as_ref()
         .filter(|_| !findings.has_errors())?;
     let resumed_on = understood.rerun.resharding.iter().map(|to| {
-        let chunks = to.num_virtual_stages_per_pipeline_rank.unwrap_or(1);
+        let chunks = to.num_virtual_stages_per_pipeline_rank;
         let stages = to.pipeline_model_parallel_size.saturating_mul(chunks);
         (to.tensor_model_parallel_size, stages)
     });
@@ -202,18 +202,7 @@ fn checkpoint(understood: &Understood, steps: u32, asked: u32) -> Option<Checkpo
         .recipe
         .as_ref()
         .map_or(1, |full| full.train_iters.max(1));
-    let reshard = rerun.resharding.iter().map(|to| {
-        let chunks = to.num_virtual_stages_per_pipeline_rank;
-        format!(
-            "{}x{}x{}",
-            to.tensor_model_parallel_size,
-            to.pipeline_model_parallel_size,
-            chunks
-                .filter(|chunks| *chunks > 1)
-                .map_or("None".to_string(), |chunks| chunks.to_string())
-        )
-    });
-    let reshard: Vec<String> = reshard.collect();
+    let reshard: Vec<String> = rerun.resharding.iter().map(ToString::to_string).collect();
     // A run of one step cannot be resumed: it is left to the reader of the scenario to say so.
     let last = asked.checked_sub(1).filter(|last| *last > 0)?;
     if rerun.restarts.is_empty() && reshard.is_empty() {

@@ -21,7 +21,7 @@ pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, Give
 pub use log_file::open;
 pub(crate) use meaning::Values;
 pub use meaning::{
-    CaseFields, Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood,
-    Verdict, World, WorldBasis, tally, understand,
+    CaseFields, Derivation, JudgedArgument, Rerun, UnderstandOptions, Understood, Verdict, World,
+    WorldBasis, tally, understand,
 };
 pub use read::{is_megatron, kind_of};

@@ -29,6 +29,7 @@ pub(super) fn checks(page: &mut Page, outcome: &Outcome) {
 fn oracle(page: &mut Page, result: &OracleResult) {
     let verdict = match result.verdict {
         OracleVerdict::Equal => style::good("equal"),
+        OracleVerdict::EqualInPart => style::dim("equal in part"),
         OracleVerdict::Different => style::bad("different"),
         OracleVerdict::NotChecked => style::dim("not checked"),
     };

@@ -16,8 +16,8 @@ mod world;
 
 pub use fields::CaseFields;
 pub use understood::{
-    Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood, Verdict, World,
-    WorldBasis, tally,
+    Derivation, JudgedArgument, Rerun, UnderstandOptions, Understood, Verdict, World, WorldBasis,
+    tally,
 };
 pub(crate) use values::Values;
 
@@ -47,7 +47,7 @@ pub fn understand(
     let mut variables = judge::variables(&env, findings);
     needs.extend(judge::needs_of_variables(&variables, findings));
     let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
-    let world = world::world(job, phase, &values, options.world, multiple, findings);
+    let world = world::world(job, index, &values, options.world, multiple, findings);
     let shown = job.kind != GivenKind::ArgumentDump;
     let mut derived = orders::orders(&values, &env, shown);
     let inputs = Inputs {
@@ -57,7 +57,8 @@ pub fn understand(
         env: &env,
         orders: &derived,
     };
-    let rerun = rerun::rerun(job, &values, draft::train_iters(&inputs));
+    let iters = draft::train_iters(&inputs);
+    let rerun = rerun::rerun(job, phase, &values, iters, findings);
     rerun::partial_load(job, &values, findings);
     let mut recipe = None;
     if findings.error_count() == errors_before {

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::fields::CaseFields;
 use crate::diagnostic::Place;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, ReshardLayout};
 
 /// What becomes of an argument or a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -122,23 +122,16 @@ pub struct Derivation {
     pub reason: String,
 }
 
-/// The layout that a `_reshard_TxPxV` case resumes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Resharding {
-    pub tensor_model_parallel_size: u32,
-    pub pipeline_model_parallel_size: u32,
-    pub num_virtual_stages_per_pipeline_rank: Option<u32>,
-}
-
 /// How a functional test runs the job more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rerun {
     /// Steps after which a checkpoint is saved that the test resumes from: its first run ends at
     /// `train_iters`, its second starts here.
     pub restarts: Vec<u32>,
-    /// From the case's name alone: no argument says it.
+    /// The layout that a `_reshard_TPxPPxVPP` case resumes on; from the case's name alone: no
+    /// argument says it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resharding: Option<Resharding>,
+    pub resharding: Option<ReshardLayout>,
 }
 
 /// One phase of a job, understood.

@@ -10,15 +10,17 @@ use crate::recipe::WORLD_SIZE_MAX;
 /// GPUs of the nodes that Megatron's functional tests run on (`tests/test_utils/recipes`).
 const ASSUMED: u32 = 8;
 
-/// Finds the number of ranks of `phase`; `replicas` is the least number that its layout takes.
+/// Finds the number of ranks of phase `index`; `replicas` is the least number that its layout
+/// takes.
 pub(super) fn world(
     job: &GivenJob,
-    phase: &GivenPhase,
+    index: usize,
     values: &Values<'_>,
     asked: Option<u32>,
     replicas: u32,
     findings: &mut Findings,
 ) -> World {
+    let phase = &job.phases[index];
     check_counts(job, phase, findings);
     check_log(job, phase, values, asked, findings);
     let found = asked
@@ -29,7 +31,7 @@ pub(super) fn world(
         })
         .or_else(|| logged(job, values))
         .or_else(|| nemo(phase))
-        .or_else(|| per_node(job, phase));
+        .or_else(|| per_node(job, index));
     let Some(world) = found else {
         return assumed(replicas);
     };
@@ -139,9 +141,9 @@ fn nemo(phase: &GivenPhase) -> Option<World> {
     })
 }
 
-fn per_node(job: &GivenJob, phase: &GivenPhase) -> Option<World> {
+fn per_node(job: &GivenJob, index: usize) -> Option<World> {
     let number = |names: &[&str]| -> Option<(String, u32)> {
-        let variables = phase.variables.iter().rev().chain(job.env.iter().rev());
+        let variables = job.variables(index).rev();
         let is_named = |variable: &&GivenVariable| names.contains(&variable.name.as_str());
         variables.filter(is_named).find_map(|variable| {
             let value = variable.value.trim().parse().ok()?;
@@ -153,7 +155,7 @@ fn per_node(job: &GivenJob, phase: &GivenPhase) -> Option<World> {
         GivenKind::FunctionalTest | GivenKind::ArgumentDump => WorldBasis::GpusPerNode,
     };
     // `mpirun -np N`, `srun -n N`: what the launch itself says comes first.
-    let own = phase
+    let own = job.phases[index]
         .variables
         .iter()
         .rfind(|given| given.name == "WORLD_SIZE");
@@ -167,7 +169,7 @@ fn per_node(job: &GivenJob, phase: &GivenPhase) -> Option<World> {
     }
     if let Some((name, gpus)) = number(&["GPUS_PER_NODE"]) {
         let nodes = number(&["NNODES", "NUM_NODES"]);
-        let mut all = phase.variables.iter().chain(&job.env);
+        let mut all = job.variables(index).rev();
         let named = |given: &&GivenVariable| matches!(&*given.name, "NNODES" | "NUM_NODES");
         if let (None, Some(unread)) = (&nodes, all.find(named)) {
             let (given, value) = (&unread.name, &unread.value);
