@@ -181,7 +181,7 @@ fn human(source: &Source, import: &Import) -> String {
         }
     }
     text += "\n";
-    text += &match (understood.needs.is_empty(), understood.recipe.is_some()) {
+    text += &match (understood.needs.is_empty(), import.scenario.is_some()) {
         (false, _) => format!("not simulated: {}\n", understood.needs.join(", ")),
         (true, true) => "understood: `bitproof check` takes this file as it is\n".to_string(),
         (true, false) => "not understood: see the errors\n".to_string(),
