@@ -111,6 +111,16 @@ pub(super) const RULES: &[Rule] = &[
         find: rank_map,
     },
     Rule {
+        id: "bf16-gradient-sums",
+        severity: Note,
+        reason: "NCCL rounds every partial sum to bf16, so another order of ranks gives other \
+            bits in most elements; an all-to-all and a local fp32 sum go by rank alone",
+        source: "NCCL's reduction kernels; megatron/core/distributed, \
+            reduce_scatter_with_fp32_accumulation",
+        fix: "add `--ddp-reduce-scatter-with-fp32-accumulation`, with the distributed optimizer",
+        find: bf16_sums,
+    },
+    Rule {
         id: "set-inside-the-process",
         severity: Note,
         reason: "Megatron sets what is missing after the process has started; what was built or \
@@ -346,6 +356,16 @@ fn rank_map(job: &Job<'_>) -> Option<Found> {
         place: job.place_of_environment(),
         label: "another allocation has other rings".to_string(),
     })
+}
+
+fn bf16_sums(job: &Job<'_>) -> Option<Found> {
+    let values = job.values;
+    let dest = "grad_reduce_in_bf16";
+    let accumulates = values.flag("ddp_reduce_scatter_with_fp32_accumulation")
+        && values.flag("use_distributed_optimizer");
+    let narrow = values.flag("bf16") && values.flag(dest) && !accumulates;
+    narrow
+        .then(|| job.argument_found(dest, "gradients are summed in bf16", "rounded at each add"))?
 }
 
 fn environment_unknown(job: &Job<'_>) -> Option<Found> {
