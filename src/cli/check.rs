@@ -68,7 +68,7 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
     let options = match args.run.options() {
         Ok(options) => options,
         Err(finding) => {
-            let exit = output.refuse("bitproof".to_owned(), vec![finding], Exit::Usage);
+            let exit = output.refuse("bitproof".to_owned(), vec![*finding], Exit::Usage);
             return exit.max(output.finish());
         }
     };

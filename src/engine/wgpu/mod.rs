@@ -51,6 +51,13 @@ struct Arena {
     words: u32,
 }
 
+/// Spans that lie on one shard, with their places in the list that they are from.
+#[derive(Clone, Default)]
+struct OnShard {
+    places: Vec<usize>,
+    words: Vec<Words>,
+}
+
 impl WgpuEngine {
     /// The best adapter there is.
     ///
@@ -135,13 +142,13 @@ impl WgpuEngine {
         Ok((arena.shard as usize, Words { heap, start, len }))
     }
 
-    /// The spans of each shard, with their places in the list.
-    fn by_shard(&self, spans: &[Span]) -> Result<Vec<(Vec<usize>, Vec<Words>)>, EngineError> {
-        let mut of = vec![(Vec::new(), Vec::new()); self.shards.len()];
+    /// The spans of each shard.
+    fn by_shard(&self, spans: &[Span]) -> Result<Vec<OnShard>, EngineError> {
+        let mut of = vec![OnShard::default(); self.shards.len()];
         for (place, span) in spans.iter().enumerate() {
             let (shard, words) = self.resolve(*span)?;
-            of[shard].0.push(place);
-            of[shard].1.push(words);
+            of[shard].places.push(place);
+            of[shard].words.push(words);
         }
         Ok(of)
     }
@@ -150,19 +157,20 @@ impl WgpuEngine {
     fn copy_on_host(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
         let sources: Vec<Span> = copies.iter().map(|copy| copy.from).collect();
         let mut words: Vec<Vec<u32>> = vec![Vec::new(); copies.len()];
-        for (shard, (places, spans)) in self.by_shard(&sources)?.into_iter().enumerate() {
-            let held: Vec<Vec<u32>> = self.shards[shard].with_words(&spans, |held| {
+        for (shard, on) in self.by_shard(&sources)?.into_iter().enumerate() {
+            let held: Vec<Vec<u32>> = self.shards[shard].with_words(&on.words, |held| {
                 held.iter().map(|words| words.to_vec()).collect()
             })?;
-            for (place, held) in places.into_iter().zip(held) {
+            for (place, held) in on.places.into_iter().zip(held) {
                 words[place] = held;
             }
         }
         let targets: Vec<Span> = copies.iter().map(|copy| copy.to).collect();
-        for (shard, (places, spans)) in self.by_shard(&targets)?.into_iter().enumerate() {
-            let pieces: Vec<(Words, &[u32])> = spans
+        for (shard, on) in self.by_shard(&targets)?.into_iter().enumerate() {
+            let pieces: Vec<(Words, &[u32])> = on
+                .words
                 .into_iter()
-                .zip(places)
+                .zip(on.places)
                 .map(|(to, place)| (to, &words[place][..]))
                 .collect();
             self.shards[shard].write(&pieces)?;
@@ -402,14 +410,14 @@ impl Engine for WgpuEngine {
         let mut digests = vec![Digest::default(); spans.len()];
         // Every device begins before the first is waited for.
         self.shards.iter_mut().for_each(Shard::submit);
-        for (shard, (places, words)) in self.by_shard(spans)?.into_iter().enumerate() {
-            let held = self.shards[shard].with_words(&words, |held| {
+        for (shard, on) in self.by_shard(spans)?.into_iter().enumerate() {
+            let held = self.shards[shard].with_words(&on.words, |held| {
                 let shared = held.par_iter().with_min_len(64);
                 shared
                     .map(|words| Digest::of_words(words))
                     .collect::<Vec<_>>()
             })?;
-            for (place, digest) in places.into_iter().zip(held) {
+            for (place, digest) in on.places.into_iter().zip(held) {
                 digests[place] = digest;
             }
         }

@@ -2,7 +2,7 @@
 //! (software adapters do), the host reads and writes arenas in place, once the device is idle;
 //! elsewhere through copies in the device's own order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::adapter::Device;
@@ -182,14 +182,13 @@ impl Shard {
         look: impl FnOnce(&[&[u32]]) -> T,
     ) -> Result<T, EngineError> {
         let mut views: BTreeMap<u32, wgpu::BufferView> = BTreeMap::new();
-        for span in spans.iter().filter(|span| span.len > 0) {
-            if !views.contains_key(&span.heap) {
-                self.open(span.heap, Access::Read)?;
-                let buffer = &self.heaps.heaps[span.heap as usize].buffer;
-                let view = buffer.get_mapped_range(..);
-                let view = view.map_err(|error| stream::failed(&self.device, error.to_string()))?;
-                views.insert(span.heap, view);
-            }
+        let used = spans.iter().filter(|span| span.len > 0);
+        let heaps: BTreeSet<u32> = used.map(|span| span.heap).collect();
+        for heap in heaps {
+            self.open(heap, Access::Read)?;
+            let view = self.heaps.heaps[heap as usize].buffer.get_mapped_range(..);
+            let view = view.map_err(|error| stream::failed(&self.device, error.to_string()))?;
+            views.insert(heap, view);
         }
         let words = |span: &Words| -> &[u32] {
             match views.get(&span.heap) {
