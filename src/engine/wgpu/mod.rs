@@ -42,6 +42,8 @@ pub struct WgpuEngine {
     arenas: Vec<Arena>,
     /// Runs begun.
     runs: u64,
+    /// Digests that were asked for and not fetched yet; those of logged words come with `noted`.
+    noted: Vec<Digest>,
 }
 
 struct Arena {
@@ -78,6 +80,7 @@ impl WgpuEngine {
             signatures: Vec::new(),
             arenas: Vec::new(),
             runs: 0,
+            noted: Vec::new(),
         })
     }
 
@@ -176,6 +179,17 @@ impl WgpuEngine {
             self.shards[shard].write(&pieces)?;
         }
         Ok(())
+    }
+
+    /// Digests what a shard has logged.
+    fn take_logged(&mut self, shard: usize) -> Result<(), EngineError> {
+        let noted = &mut self.noted;
+        self.shards[shard].with_logged(|places, words| {
+            let digests = words.par_iter().map(|words| Digest::of_words(words));
+            for (place, digest) in places.iter().zip(digests.collect::<Vec<_>>()) {
+                noted[*place] = digest;
+            }
+        })
     }
 
     fn copy_on_device(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
@@ -404,6 +418,31 @@ impl Engine for WgpuEngine {
             [] => Ok(()),
             _ => self.shards[shard].write(&[(to, words)]),
         }
+    }
+
+    fn note(&mut self, spans: &[Span]) -> Result<(), EngineError> {
+        if self.shards.iter().all(|shard| shard.device.mappable) {
+            // The host reads them in place, which is cheaper than a copy.
+            let digests = self.digests(spans)?;
+            self.noted.extend(digests);
+            return Ok(());
+        }
+        let begin = self.noted.len();
+        self.noted.resize(begin + spans.len(), Digest::default());
+        for (shard, on) in self.by_shard(spans)?.into_iter().enumerate() {
+            for (place, words) in on.places.into_iter().zip(on.words) {
+                if !self.shards[shard].has_room_to_log(words) {
+                    self.take_logged(shard)?;
+                }
+                self.shards[shard].log(begin + place, words)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn noted(&mut self) -> Result<Vec<Digest>, EngineError> {
+        (0..self.shards.len()).try_for_each(|shard| self.take_logged(shard))?;
+        Ok(std::mem::take(&mut self.noted))
     }
 
     fn digests(&mut self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
