@@ -441,8 +441,13 @@ impl Engine for WgpuEngine {
     }
 
     fn noted(&mut self) -> Result<Vec<Digest>, EngineError> {
-        (0..self.shards.len()).try_for_each(|shard| self.take_logged(shard))?;
-        Ok(std::mem::take(&mut self.noted))
+        // Every log is emptied, whatever becomes of the others.
+        let taken: Vec<Result<(), EngineError>> = (0..self.shards.len())
+            .map(|shard| self.take_logged(shard))
+            .collect();
+        let noted = std::mem::take(&mut self.noted);
+        taken.into_iter().collect::<Result<(), EngineError>>()?;
+        Ok(noted)
     }
 
     fn digests(&mut self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {

@@ -110,7 +110,8 @@ impl<'a> Coordinator<'a> {
         }
         drop(std::mem::take(&mut self.outboxes));
         if result.is_err() {
-            // What else went wrong in the run that failed is not the next one's.
+            // What else the run that failed has asked for, or done wrong, is not the next one's.
+            let _ = self.engine.noted();
             let _ = self.engine.settle();
         }
         let released = self.release();
