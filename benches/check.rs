@@ -85,6 +85,7 @@ fn quickstart(criterion: &mut Criterion) {
         bencher.iter(|| {
             let nursery = Nursery {
                 catalogue: &sweep.catalogue,
+                sums: &sweep.sums,
                 straight: &reference,
                 state: reference.checkpoints.get(&1),
             };

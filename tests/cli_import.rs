@@ -125,3 +125,74 @@ fn what_cannot_be_simulated_or_read_ends_with_2() {
         2,
     );
 }
+
+#[test]
+fn a_file_that_is_there_is_replaced_only_by_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.toml");
+    let out = path.display().to_string();
+    let file = fixture("dense_tp2_pp2/model_config.yaml");
+    let write = |more: &[&str]| {
+        let mut arguments = vec!["import", "recipe", &file, "-o", &out];
+        arguments.extend(more);
+        run(&arguments)
+    };
+    std::fs::write(&path, "mine").unwrap();
+    let (said, talk) = ended(&write(&[]), 2);
+    assert!(talk.contains("--force"), "{talk}");
+    assert!(said.is_empty(), "nothing is done: {said}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, mode(0o640)).unwrap();
+        ended(&write(&["--force"]), 0);
+        let kept = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(kept & 0o777, 0o640);
+        // A new file is as any other program's: the user's mask decides.
+        std::fs::write(folder.path().join("other"), "").unwrap();
+        let other = std::fs::metadata(folder.path().join("other")).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        ended(&write(&[]), 0);
+        let new = std::fs::metadata(&path).unwrap().permissions();
+        assert_eq!(new.mode(), other.permissions().mode());
+    }
+    assert!(std::fs::read_to_string(&path).unwrap().contains("[recipe]"));
+    let (_, talk) = ended(
+        &run(&["import", "recipe", &file, "-o", &file, "--force"]),
+        2,
+    );
+    assert!(talk.contains("the job's own file"), "{talk}");
+}
+
+/// What `import` says of a job is what `check` does with it.
+#[test]
+fn import_takes_what_check_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(fixture("dense_tp2_pp2/model_config.yaml")).unwrap();
+    let file = folder
+        .path()
+        .join("model_config.yaml")
+        .display()
+        .to_string();
+    let sentence = "`bitproof check` takes this file as it is";
+    let with = |variable: &str| text.replace("ENV_VARS:\n", &format!("ENV_VARS:\n  {variable}\n"));
+    for (variable, code) in [
+        ("NCCL_MAX_NCHANNELS: 4", 0),
+        ("NCCL_MAX_NCHANNELS: many", 2),
+        ("NCCL_BUFFSIZE: -1", 2),
+    ] {
+        std::fs::write(&file, with(variable)).unwrap();
+        let (said, talk) = ended(&run(&["import", "recipe", &file]), code);
+        assert_eq!(
+            said.contains(sentence),
+            code == 0,
+            "{variable}: {said}{talk}"
+        );
+        // What is sound is checked by tests of `check`.
+        if code == 2 {
+            ended(&run(&["check", &file]), code);
+        }
+    }
+}

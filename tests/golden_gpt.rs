@@ -278,7 +278,7 @@ fn golden_gpt_activations() {
     let options = golden.options();
     let read = |rank: &mut Rank, trainer: &bitproof::train::Trainer, _: u32| {
         let chunk = &trainer.pipeline.chunks[0];
-        let mut words = rank.read("logits", chunk.gpt.head.as_ref().unwrap().logits)?;
+        let mut words = rank.read("logits", chunk.saved[0].head.as_ref().unwrap().logits)?;
         for layer in &chunk.saved[0].layers {
             words.extend(rank.read("output", layer.output)?);
         }

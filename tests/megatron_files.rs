@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bitproof::diagnostic::{Findings, Severity, Source};
-use bitproof::recipe::megatron::{GivenArgument, GivenJob, GivenKind, GivenValue, open};
+use bitproof::recipe::megatron::{
+    GivenArgument, GivenJob, GivenKind, GivenValue, UnderstandOptions, open, understand,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -177,6 +179,102 @@ fn a_launch_script_is_read() {
             "NVTE_ALLOW_NONDETERMINISTIC_ALGO"
         ]
     );
+}
+
+/// Codes and labels of what is wrong with a text, its layout and ranks included.
+fn faults(name: &str, text: &str) -> Vec<String> {
+    let source = Source::new(name, text);
+    let mut findings = Findings::default();
+    if let Some(job) = GivenJob::read(&source, Path::new(name), &mut findings) {
+        understand(&job, &UnderstandOptions::default(), &mut findings);
+    }
+    let all = findings.into_vec();
+    let told = |severity: Severity| matches!(severity, Severity::Error | Severity::Warning);
+    let told = all.iter().filter(|finding| told(finding.severity));
+    told.map(|finding| finding.to_plain()).collect()
+}
+
+#[test]
+fn a_number_of_ranks_that_is_none_is_an_error() {
+    let log = |world: &str| {
+        let mut text = "------------------------ arguments ------------------------\n".to_string();
+        for (name, value) in [
+            ("global_batch_size", "16"),
+            ("hidden_size", "128"),
+            ("lr", "0.001"),
+            ("max_position_embeddings", "64"),
+            ("micro_batch_size", "2"),
+            ("num_attention_heads", "4"),
+            ("num_layers", "4"),
+            ("seq_length", "64"),
+            ("train_iters", "20"),
+            ("world_size", world),
+        ] {
+            let dots = ".".repeat(48 - name.len());
+            if !value.is_empty() {
+                text += &format!("  {name} {dots} {value}\n");
+            }
+        }
+        text + "-------------------- end of arguments ---------------------\n"
+    };
+    let of = |world: &str| faults("job.log", &log(world));
+    let told = |found: &[String], words: &str| found.iter().any(|plain| plain.contains(words));
+    assert!(!told(&of("8"), "world_size"), "{:?}", of("8"));
+    assert!(told(&of(""), "8 ranks are assumed"), "{:?}", of(""));
+    for odd in ["eight", "None", "-8", "0", "99999999999"] {
+        let found = of(odd);
+        assert!(
+            found.iter().any(|plain| plain.contains("job.log:11:")),
+            "{odd}: {found:?}"
+        );
+        assert!(told(&found, "error"), "{odd}: {found:?}");
+    }
+    let yaml = |gpus: &str| {
+        let arguments = "  --num-layers: 4\n  --hidden-size: 128\n  --num-attention-heads: 4\n  \
+            --seq-length: 64\n  --max-position-embeddings: 64\n  --micro-batch-size: 1\n  \
+            --global-batch-size: 8\n  --train-iters: 9\n  --lr: 1e-3\n";
+        format!("ENV_VARS:\n  GPUS_PER_NODE: {gpus}\nMODEL_ARGS:\n{arguments}")
+    };
+    let of = |gpus: &str| faults("model_config.yaml", &yaml(gpus));
+    assert!(!told(&of("4"), "GPUS_PER_NODE"), "{:?}", of("4"));
+    for odd in ["eight", "-1", "0", "1.5"] {
+        let found = of(odd);
+        let place = found
+            .iter()
+            .find(|plain| plain.contains("model_config.yaml:2:3"));
+        let place = place.unwrap_or_else(|| panic!("{odd}: {found:?}"));
+        assert!(place.contains("GPUS_PER_NODE"), "{place}");
+    }
+}
+
+const DENSE: &str = "--num-layers 4 --hidden-size 128 --num-attention-heads 4 --seq-length 64 \
+    --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 16 --train-iters 10 \
+    --lr 1e-4 --bf16";
+
+#[test]
+fn what_megatrons_parser_refuses_is_refused() {
+    let of = |more: &str| {
+        faults(
+            "launch.sh",
+            &format!("torchrun pretrain_gpt.py {DENSE} {more}"),
+        )
+    };
+    assert_eq!(of("--use-distributed-optimizer"), [""; 0]);
+    for switch in [
+        "--use-distributed-optimizer=true",
+        "--use-distributed-optimizer true",
+    ] {
+        assert!(of(switch)[0].contains("it is a switch"), "{:?}", of(switch));
+    }
+    assert!(
+        of("--num-layers -4")[0].contains("-4"),
+        "{:?}",
+        of("--num-layers -4")
+    );
+    let warmup = "--lr-warmup-fraction -.01";
+    assert!(of(warmup)[0].contains("is negative"), "{:?}", of(warmup));
+    // More steps than any machine runs here: only four are.
+    assert_eq!(of("--lr-decay-iters 320000000"), [""; 0]);
 }
 
 /// The folder of real functional tests, if it lies beside the repository.

@@ -85,6 +85,39 @@ fn numbers() -> impl Strategy<Value = Numbers> {
     )
 }
 
+/// Recipes of one rank whose sizes divide, each small or at its limit.
+fn extremes() -> impl Strategy<Value = String> {
+    let model = (
+        select(vec![1u32, 1024]),
+        select(vec![64u32, 4096, 16_384]),
+        select(vec![64u32, 65_536]),
+        select(vec![256u32, 262_144]),
+        select(vec![16u32, 1 << 24]),
+    );
+    let batch = (
+        select(vec![8u32, 4096, 65_536]),
+        select(vec![1u32, 1024]),
+        select(vec![1u32, 1024]),
+        select(vec![1u32, 8, 256]),
+        select(vec![1u32, 1 << 20]),
+    );
+    (model, batch).prop_map(|((layers, hidden, ffn, vocab, positions), batch)| {
+        let (seq, micro, count, splits, bucket) = batch;
+        format!(
+            "world_size = 1\nnum_layers = {layers}\nhidden_size = {hidden}\n\
+             ffn_hidden_size = {ffn}\nnum_attention_heads = {}\nseq_length = {seq}\n\
+             max_position_embeddings = {}\npadded_vocab_size = {vocab}\n\
+             micro_batch_size = {micro}\nglobal_batch_size = {}\ntrain_iters = 3\nlr = 1e-3\n\
+             overlap_grad_reduce = true\nddp_bucket_size = {bucket}\n\
+             [determinism]\nwgrad_splits = {}\n",
+            hidden / 64,
+            seq.max(positions),
+            micro * count,
+            splits.min(seq * micro),
+        )
+    })
+}
+
 impl Numbers {
     fn text(&self) -> String {
         format!(
@@ -216,6 +249,24 @@ proptest! {
         }
     }
 
+    /// Nor do sizes at their limits find the two of different minds: what no rank can hold is
+    /// refused where it is written.
+    #[test]
+    fn limits_are_the_training_programs(text in extremes()) {
+        if let Some(recipe) = read(&text) {
+            let options = bitproof::train::TrainOptions::from(&recipe);
+            prop_assert!(options.check().is_ok(), "{:?}\n{text}", options.check());
+        }
+    }
+
+    #[test]
+    fn a_recipe_that_is_drawn_is_sound_to_both(recipe in bitproof::strategies::recipes()) {
+        let options = bitproof::train::TrainOptions::from(&recipe);
+        prop_assert!(options.check().is_ok(), "{:?}", options.check());
+        let text = toml::to_string(&recipe).expect("a recipe has a TOML form");
+        prop_assert_eq!(read(&text), Some(recipe));
+    }
+
     /// With GPT-3's options and grouped queries: what is accepted, the training program takes, and
     /// both count the same parameters. Widths that do not divide are refused, and nothing else.
     #[test]
@@ -285,5 +336,12 @@ fn sound_and_broken_recipes_are_both_drawn() {
             .is_sound()
     };
     let sound = (0..2_000).filter(|_| draw(&mut runner)).count();
+    let text = |runner: &mut TestRunner| extremes().new_tree(runner).unwrap().current();
+    let accepted = (0..2_000).filter(|_| read(&text(&mut runner)).is_some());
+    let accepted = accepted.count();
+    assert!(
+        (20..1_980).contains(&accepted),
+        "{accepted} of 2000 extremes are accepted"
+    );
     assert!((20..1_980).contains(&sound), "{sound} of 2000 are sound");
 }

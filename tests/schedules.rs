@@ -48,7 +48,15 @@ type Bits = Vec<BTreeMap<String, Vec<u32>>>;
 /// nothing is clipped here.
 #[test]
 fn interleaved_stages_give_the_bits_of_plain_ones() {
-    for (stages, chunks, group, sequences) in [(2, 2, 2, 8), (2, 2, 4, 8), (4, 1, 1, 8)] {
+    for (stages, chunks, group, sequences) in [
+        (2, 2, 2, 8),
+        (2, 2, 4, 8),
+        (4, 1, 1, 8),
+        // Last groups of three, of two, and of one more than the pipeline's size.
+        (2, 2, 4, 14),
+        (2, 2, 3, 10),
+        (2, 2, 5, 16),
+    ] {
         let mut plain = with_layout(deep_options(), 1, 2, 1);
         plain.clip_grad = 0.0;
         plain.global_batch_size = sequences;

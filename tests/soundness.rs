@@ -71,6 +71,22 @@ fn a_free_order_of_one_part_is_not_a_proof_of_that_order() {
     );
 }
 
+/// One switch frees the gradients of both tables that are looked up.
+#[test]
+fn a_position_table_of_single_sequences_stands_for_no_wider_one() {
+    let racy = "[recipe.determinism]\nembedding_backward = \"arrival\"\n";
+    let found = |full: u32, positions: &str| {
+        let full = format!("[full_size]\nmicro_batch_size = {full}\n");
+        let recipe = format!("{FOUR_RANKS}\n{positions}");
+        let outcome = checked(scenario(&full, &recipe, racy));
+        reasons(&outcome, Family::PositionGrad)
+    };
+    let learned = "position_embedding_type = \"learned_absolute\"\n";
+    assert!(found(4, learned).contains(&VacuityReason::Absent));
+    assert!(found(1, learned).is_empty());
+    assert!(found(4, "").is_empty());
+}
+
 #[test]
 fn data_without_repeats_does_not_make_a_scatter_ordered() {
     let racy = "[recipe.determinism]\nembedding_backward = \"arrival\"\n";

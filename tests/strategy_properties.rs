@@ -14,10 +14,10 @@ use bitproof::engine::EngineError;
 use bitproof::numerics::ladder::Rung;
 use bitproof::prove::session::Session;
 use bitproof::prove::sweep::{Sweep, SweepOptions};
-use bitproof::prove::switch::family_of;
+use bitproof::prove::switch::families_of;
 use bitproof::strategies::{self, Limits};
 use bitproof::world::fold::{FoldLab, FoldNode};
-use bitproof::world::{Choice, Observer, RunOptions};
+use bitproof::world::{Choice, Family, Observer, RunOptions};
 use bitproof::{
     CheckOptions, Determinism, Grade, LocalOrder, OracleKind, Outcome, Recipe, Scenario,
 };
@@ -29,6 +29,7 @@ const LIMITS: Limits = Limits {
     ranks: 8,
     tensor: 2,
     pipeline: 2,
+    virtual_stages: 2,
     data: 4,
     layers_a_stage: 1,
     micro_batch_size: 2,
@@ -98,24 +99,23 @@ proptest! {
 
 /// How the outcome accuses the switch, if it does.
 fn told_of(outcome: &Outcome, key: &str) -> Option<Grade> {
-    let family = family_of(key).expect("a switch frees a family");
+    let families: Vec<Family> = families_of(key).collect();
+    let is_freed = |family: Family| families.contains(&family);
     let first = outcome.first_divergence.as_ref();
     let is_witnessed = first.is_some_and(|first| {
-        first.family == Some(family) && first.variable.name == key && first.is_origin
+        first.family.is_some_and(is_freed) && first.variable.name == key && first.is_origin
     });
-    let is_silent = outcome
-        .vacuity
-        .iter()
-        .any(|finding| finding.family == family);
-    let of_family = |rung| {
-        let mut points = outcome.points.iter().filter(|count| count.family == family);
+    let mut vacuity = outcome.vacuity.iter();
+    let is_silent = vacuity.any(|finding| is_freed(finding.family));
+    let has = |rung| {
+        let mut points = outcome.points.iter().filter(|count| is_freed(count.family));
         points.any(|count| count.rung == rung)
     };
     let grade = outcome.grade();
     match grade {
-        Grade::Divergent | Grade::Masked => is_witnessed && of_family(None),
-        Grade::Vacuous => is_silent && !of_family(None),
-        Grade::Bounded => of_family(Some(Rung::L5)) && !of_family(None),
+        Grade::Divergent | Grade::Masked => is_witnessed && has(None),
+        Grade::Vacuous => is_silent && !has(None),
+        Grade::Bounded => has(Some(Rung::L5)) && !has(None),
         _ => false,
     }
     .then_some(grade)

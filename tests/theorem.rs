@@ -48,6 +48,7 @@ fn sweep() -> Sweep {
         groups: names("group"),
         full_size: Arc::new(SameSize),
         plans: None,
+        sums: None,
     })
 }
 

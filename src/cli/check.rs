@@ -85,7 +85,7 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
             ..options
         },
         Err(finding) => {
-            let exit = output.refuse("bitproof".to_owned(), vec![finding], Exit::Usage);
+            let exit = output.refuse("bitproof".to_owned(), vec![*finding], Exit::Usage);
             return exit.max(output.finish());
         }
     };

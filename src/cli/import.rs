@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::JobArgs;
 use super::output::{self, ObjectFormat, talk, warn};
 use crate::diagnostic::{Diagnostic, Findings, Source, escaped};
-use crate::recipe::megatron::{GivenKind, JudgedArgument, Understood, open};
+use crate::recipe::megatron::{GivenKind, JudgedArgument, Understood, open, tally};
 use crate::report::Exit;
 use crate::scenario::{Import, Overrides, import};
 
@@ -36,12 +36,18 @@ struct RecipeArgs {
     /// Write a scenario here that `bitproof check` takes
     #[arg(short, long, value_name = "OUT.toml")]
     output: Option<PathBuf>,
+    /// Replace OUT.toml if it is there
+    #[arg(long, requires = "output")]
+    force: bool,
     #[command(flatten)]
     job: JobArgs,
 }
 
 pub(super) fn run(args: &ImportArgs) -> Exit {
     let What::Recipe(args) = &args.what;
+    if let Some(Err(error)) = args.output.as_ref().map(|path| may_write(path, args)) {
+        return unwritable(args, &error);
+    }
     let source = match open(&args.file) {
         Ok(source) => source,
         Err(error) => {
@@ -64,7 +70,7 @@ pub(super) fn run(args: &ImportArgs) -> Exit {
     let is_written = match args.format {
         ObjectFormat::Human => {
             warn(&found);
-            output::write(&human(&source, &import))
+            output::write(&human(&source, &import, is_sound))
         }
         ObjectFormat::Json => output::write_json(&object(&source, &import, &found)),
     };
@@ -73,12 +79,9 @@ pub(super) fn run(args: &ImportArgs) -> Exit {
     }
     match (is_sound, &args.output, &import.scenario) {
         (false, ..) => Exit::Usage,
-        (true, Some(path), Some(text)) => match save(path, &args.file, text) {
+        (true, Some(path), Some(text)) => match save(path, args.force, text) {
             Ok(()) => Exit::Proved,
-            Err(error) => {
-                talk(&format!("cannot write `{}`: {error}", path.display()));
-                Exit::Usage
-            }
+            Err(error) => unwritable(args, &error),
         },
         (true, ..) => Exit::Proved,
     }
@@ -99,26 +102,57 @@ fn refused(args: &RecipeArgs, found: Vec<Diagnostic>) -> Exit {
     Exit::Usage
 }
 
-/// Writes a file as a whole or not at all: never in the place of the job's own file, or of what is
-/// no file.
-fn save(path: &Path, job: &Path, text: &str) -> std::io::Result<()> {
-    if let Ok(known) = std::fs::metadata(path) {
-        let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
-        if !known.is_file() {
-            return Err(std::io::Error::other("it is there, and no regular file"));
-        }
-        if same(path, job) {
-            return Err(std::io::Error::other("it is the job's own file"));
-        }
-    }
+fn unwritable(args: &RecipeArgs, error: &std::io::Error) -> Exit {
+    let path = args.output.as_deref().unwrap_or(Path::new("")).display();
+    talk(&format!("cannot write `{path}`: {error}"));
+    Exit::Usage
+}
+
+/// Refuses what would be lost: the job's own file, what is no file, and a file that is there.
+fn may_write(path: &Path, args: &RecipeArgs) -> std::io::Result<()> {
+    let Ok(known) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
+    let why = if !path.is_file() || known.is_symlink() {
+        "it is there, and no regular file"
+    } else if same(path, &args.file) {
+        "it is the job's own file"
+    } else if !args.force {
+        "it is there already: `--force` replaces it"
+    } else {
+        return Ok(());
+    };
+    Err(std::io::Error::other(why))
+}
+
+/// Writes a file as a whole or not at all. A file that is replaced keeps its mode.
+fn save(path: &Path, replaces: bool, text: &str) -> std::io::Result<()> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+    let mut file = new_file(folder.unwrap_or(Path::new(".")))?;
     file.write_all(text.as_bytes())?;
+    if let (true, Ok(known)) = (replaces, std::fs::metadata(path)) {
+        file.as_file().set_permissions(known.permissions())?;
+    }
     file.as_file().sync_all()?;
-    file.persist(path)?;
+    match replaces {
+        true => file.persist(path)?,
+        false => file.persist_noclobber(path)?,
+    };
     Ok(())
+}
+
+/// A file that others may read, as far as the user's mask lets them.
+fn new_file(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
 }
 
 fn form(kind: GivenKind) -> &'static str {
@@ -146,7 +180,7 @@ fn object(source: &Source, import: &Import, found: &[Diagnostic]) -> Value {
     object
 }
 
-fn human(source: &Source, import: &Import) -> String {
+fn human(source: &Source, import: &Import, is_sound: bool) -> String {
     let understood = &import.understood;
     let phases = &import.given.phases;
     let mut text = format!(
@@ -160,6 +194,8 @@ fn human(source: &Source, import: &Import) -> String {
     let world = &understood.world;
     text += &format!("world: {} ({})\n", world.size, escaped(&world.reason));
     text += &layout(understood);
+    let all = understood.arguments.iter().chain(&understood.variables);
+    text += &format!("arguments and variables: {}\n", tally(all));
     table(&mut text, "arguments", &understood.arguments);
     table(&mut text, "variables", &understood.variables);
     if !understood.derived.is_empty() {
@@ -170,10 +206,11 @@ fn human(source: &Source, import: &Import) -> String {
         }
     }
     text += "\n";
-    text += &match (understood.needs.is_empty(), understood.recipe.is_some()) {
+    let is_checkable = is_sound && import.scenario.is_some();
+    text += &match (understood.needs.is_empty(), is_checkable) {
         (false, _) => format!("not simulated: {}\n", understood.needs.join(", ")),
         (true, true) => "understood: `bitproof check` takes this file as it is\n".to_string(),
-        (true, false) => "not understood: see the errors\n".to_string(),
+        (true, false) => "not checked: see the errors\n".to_string(),
     };
     text
 }

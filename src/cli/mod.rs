@@ -95,11 +95,11 @@ impl RunArgs {
     ///
     /// # Errors
     /// Flags of two engines.
-    fn options(&self) -> Result<CheckOptions, Diagnostic> {
+    fn options(&self) -> Result<CheckOptions, Box<Diagnostic>> {
         let engine = self.engine.choice();
         Ok(CheckOptions {
             workers: self.engine.workers(),
-            engine: engine.map_err(|message| Diagnostic::error("usage", message))?,
+            engine: engine.map_err(|message| Box::new(Diagnostic::error("usage", message)))?,
             ..CheckOptions::default()
         })
     }

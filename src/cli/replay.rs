@@ -43,7 +43,7 @@ pub(super) fn run(args: &ReplayArgs) -> Exit {
 
 /// The token, the scenario that it was made from, and what is to run it.
 fn found(args: &ReplayArgs) -> Result<(Token, Scenario, CheckOptions), Vec<Diagnostic>> {
-    let options = args.run.options().map_err(|finding| vec![finding])?;
+    let options = args.run.options().map_err(|finding| vec![*finding])?;
     let token = Token::decode(&args.token).map_err(|error| {
         vec![Diagnostic::error("token", error.to_string()).with_help("copy the whole line")]
     })?;

@@ -166,6 +166,13 @@ pub trait Engine: Send {
         Ok(())
     }
 
+    /// Asks for the digest of each span as it is now. They may be taken when `noted` asks for
+    /// them, but of these words.
+    fn note(&mut self, spans: &[Span]) -> Result<(), EngineError>;
+
+    /// The digests asked for since the last call, in order.
+    fn noted(&mut self) -> Result<Vec<Digest>, EngineError>;
+
     /// Digests of the words of each span.
     fn digests(&mut self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
         spans

@@ -17,13 +17,13 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    pub fn allocate(rank: &mut Rank, stage: &Stage) -> CrossEntropy {
+    pub fn allocate(rank: &mut Rank, stage: &Stage, name: &str) -> CrossEntropy {
         let tokens = stage.shape.tokens();
-        let mut new = |name: &str| rank.alloc(name, Dtype::F32, tokens);
+        let mut new = |what: &str| rank.alloc(&format!("{name}.{what}"), Dtype::F32, tokens);
         CrossEntropy {
-            greatest: new("cross_entropy.greatest"),
-            sum_exp: new("cross_entropy.sum_exp"),
-            predicted: new("cross_entropy.predicted"),
+            greatest: new("greatest"),
+            sum_exp: new("sum_exp"),
+            predicted: new("predicted"),
         }
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::model::dropout::{RNG_WORDS, Site};
 use crate::model::embedding::Embedding;
-use crate::model::head::Head;
+use crate::model::head::{Head, HeadSaved};
 use crate::model::stage::Stage;
 use crate::model::transformer_layer::{LayerSaved, TransformerLayer};
 use crate::numerics::Dtype;
@@ -34,6 +34,8 @@ pub struct Saved {
     pub rng: Tensor,
     /// `[local tokens, hidden]`: gradient of `input`, sent to the stage before.
     pub grad_input: Tensor,
+    /// Where the last stage ends.
+    pub head: Option<HeadSaved>,
 }
 
 impl Saved {
@@ -82,6 +84,10 @@ impl Gpt {
                 .collect(),
             rng: rank.alloc(&format!("saved{place}.rng"), Dtype::U32, 2 * RNG_WORDS),
             grad_input: rank.alloc(&format!("saved{place}.grad_input"), dtype, words),
+            head: self
+                .head
+                .as_ref()
+                .map(|_| HeadSaved::allocate(rank, &self.stage, &format!("saved{place}.head"))),
         }
     }
 
@@ -126,8 +132,9 @@ impl Gpt {
 
     /// Token losses of the last stage's output.
     pub fn loss(&self, rank: &mut Rank, saved: &Saved, targets: Tensor, losses: Tensor) {
-        let head = self.head.as_ref().expect("only the last stage has a loss");
-        head.forward(rank, &self.stage, saved.output(), targets, losses);
+        let (head, kept) = self.head_of(saved);
+        let stage = &self.stage;
+        head.forward(rank, stage, kept, saved.output(), targets, losses);
     }
 
     /// The gradient of the last stage's output, of the summed token losses times `scale`.
@@ -141,16 +148,22 @@ impl Gpt {
         microbatch: u32,
     ) {
         rank.set_phase(Phase::Backward);
-        let head = self.head.as_ref().expect("only the last stage has a loss");
+        let (head, kept) = self.head_of(saved);
         head.backward(
             rank,
             &self.stage,
+            kept,
             saved.output(),
             targets,
             scale,
             grad,
             microbatch,
         );
+    }
+
+    fn head_of<'a>(&'a self, saved: &'a Saved) -> (&'a Head, &'a HeadSaved) {
+        let both = self.head.as_ref().zip(saved.head.as_ref());
+        both.expect("only the last stage has a loss")
     }
 
     /// All layers backwards: `grad` of the output goes in and is overwritten; the gradient of

@@ -8,12 +8,20 @@ use crate::model::stage::Stage;
 use crate::numerics::Dtype;
 use crate::world::{Phase, Rank, Tensor};
 
-/// Final norm, output layer and loss, with the buffers of the one microbatch that is in them: the
-/// last stage goes backward at once after each forward.
+/// Final norm, output layer and loss.
 #[derive(Clone, Debug)]
 pub struct Head {
     norm: Norm,
     output: Linear,
+    /// `[tokens, local vocab]`: lives within one backward.
+    grad_logits: Tensor,
+}
+
+/// What the head keeps of one microbatch from forward to backward. The last chunk of most schedules
+/// goes backward at once after each forward, and keeps one; in an interleaved pipeline whose last
+/// group of microbatches is short, more are on their way.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadSaved {
     cross_entropy: CrossEntropy,
     /// `[local tokens, 1 or 2]` fp32.
     stats: Tensor,
@@ -21,29 +29,38 @@ pub struct Head {
     normed: Tensor,
     /// `[tokens, local vocab]`.
     pub logits: Tensor,
-    grad_logits: Tensor,
+}
+
+impl HeadSaved {
+    pub fn allocate(rank: &mut Rank, stage: &Stage, name: &str) -> HeadSaved {
+        let shape = &stage.shape;
+        let (tokens, dtype) = (shape.tokens(), shape.params_dtype);
+        let logits = tokens * shape.local_vocab();
+        let stats = shape.local_tokens() * stats_a_row(stage);
+        let normed = tokens * shape.hidden_size;
+        HeadSaved {
+            cross_entropy: CrossEntropy::allocate(rank, stage, name),
+            stats: rank.alloc(&format!("{name}.stats"), Dtype::F32, stats),
+            normed: rank.alloc(&format!("{name}.normed"), dtype, normed),
+            logits: rank.alloc(&format!("{name}.logits"), dtype, logits),
+        }
+    }
 }
 
 impl Head {
     pub fn new(rank: &mut Rank, stage: &Stage) -> Head {
         let shape = &stage.shape;
-        let (tokens, dtype) = (shape.tokens(), shape.params_dtype);
-        let logits = tokens * shape.local_vocab();
-        let stats = shape.local_tokens() * stats_a_row(stage);
         let matrix = if shape.ties_on_one_stage() {
             "embedding.word_embeddings.weight"
         } else {
             "output_layer.weight"
         };
         let matrix = stage.store.find(matrix);
+        let logits = shape.tokens() * shape.local_vocab();
         Head {
             norm: Norm::new(stage, "decoder.final_layernorm".to_string()),
             output: Linear::with_weight(stage, "output_layer".to_string(), matrix),
-            cross_entropy: CrossEntropy::allocate(rank, stage),
-            stats: rank.alloc("head.stats", Dtype::F32, stats),
-            normed: rank.alloc("head.normed", dtype, tokens * shape.hidden_size),
-            logits: rank.alloc("head.logits", dtype, logits),
-            grad_logits: rank.alloc("head.grad_logits", dtype, logits),
+            grad_logits: rank.alloc("head.grad_logits", shape.params_dtype, logits),
         }
     }
 
@@ -52,19 +69,20 @@ impl Head {
         &self,
         rank: &mut Rank,
         stage: &Stage,
+        kept: &HeadSaved,
         x: Tensor,
         targets: Tensor,
         losses: Tensor,
     ) {
-        let local = stage.local_for(self.normed);
-        self.norm.forward(rank, stage, x, self.stats, local);
+        let local = stage.local_for(kept.normed);
+        self.norm.forward(rank, stage, x, kept.stats, local);
         rank.module(&self.output.module, |rank| {
-            stage.gather(rank, local, self.normed)
+            stage.gather(rank, local, kept.normed)
         });
-        self.output.forward(rank, stage, self.normed, self.logits);
+        self.output.forward(rank, stage, kept.normed, kept.logits);
         rank.set_phase(Phase::Loss);
-        self.cross_entropy
-            .forward(rank, stage, self.logits, targets, losses);
+        kept.cross_entropy
+            .forward(rank, stage, kept.logits, targets, losses);
     }
 
     /// `grad_x [local tokens, hidden]` of the loss times `scale`.
@@ -76,6 +94,7 @@ impl Head {
         &self,
         rank: &mut Rank,
         stage: &Stage,
+        kept: &HeadSaved,
         x: Tensor,
         targets: Tensor,
         scale: f32,
@@ -83,20 +102,20 @@ impl Head {
         microbatch: u32,
     ) {
         let (grad_logits, reduced) = (self.grad_logits, stage.scratch.reduced);
-        self.cross_entropy
-            .backward(rank, stage, self.logits, targets, scale, grad_logits);
+        kept.cross_entropy
+            .backward(rank, stage, kept.logits, targets, scale, grad_logits);
         let partial = stage.partial_for(reduced);
         self.output
             .input_gradient(rank, stage, grad_logits, partial);
         self.output
-            .weight_gradient(rank, stage, grad_logits, self.normed, microbatch);
+            .weight_gradient(rank, stage, grad_logits, kept.normed, microbatch);
         rank.module(&self.output.module, |rank| {
             stage.reduce(rank, partial, reduced)
         });
         self.norm.backward(
             rank,
             stage,
-            (x, self.stats),
+            (x, kept.stats),
             reduced,
             None,
             grad_x,

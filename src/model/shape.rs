@@ -1,7 +1,10 @@
 //! The sizes of the model, whole and on one rank. Field names are Megatron-LM's arguments.
 
 use crate::numerics::Dtype;
-use crate::recipe::{Normalization, PositionEmbedding};
+use crate::recipe::{
+    BUFFER_WORDS_MAX, BufferSizes, KV_CHANNELS_MAX, Normalization, PositionEmbedding,
+    QUERY_GRAD_BLOCKS,
+};
 use crate::world::LocalOrder;
 
 /// The whole model and how it is split. Every size is checked once, by `ModelShape::check`.
@@ -99,14 +102,7 @@ pub enum ShapeError {
 }
 
 /// Greatest width of an attention head.
-pub const HEAD_DIM_MAX: u32 = 128;
-
-/// Blocks of keys that the gradient of a query is a sum over, at most. FlashAttention's blocks have
-/// 64 to 128 keys; here a short sequence is cut too, so that the order of the sum can show.
-pub(super) const QUERY_GRAD_BLOCKS: u32 = 8;
-
-/// Words that one buffer of one rank may have.
-const BUFFER_LIMIT: u64 = 1 << 28;
+pub const HEAD_DIM_MAX: u32 = KV_CHANNELS_MAX;
 
 impl ModelShape {
     /// Checks every size and that the layout divides them.
@@ -196,54 +192,30 @@ impl ModelShape {
         }
     }
 
-    /// The greatest buffers, in 64 bits, before anything multiplies in 32.
     fn check_words(&self) -> Result<(), ShapeError> {
-        let product = |sizes: &[u32]| {
-            sizes
-                .iter()
-                .fold(1u64, |words, size| words.saturating_mul(u64::from(*size)))
-        };
-        let (seq, batch) = (self.seq_length, self.micro_batch_size);
-        let (hidden, ffn, vocab) = (
-            self.hidden_size,
-            self.ffn_hidden_size,
-            self.padded_vocab_size,
-        );
-        let (heads, width) = (self.num_attention_heads, self.kv_channels);
-        // Queries, keys and values: there are at most as many groups as heads.
-        let qkv = [3, heads, width];
-        let splits = self.wgrad_splits;
-        let wgrad = |sizes: &[u32]| product(sizes).saturating_mul(u64::from(splits));
-        let tokens = |sizes: &[u32]| product(sizes).saturating_mul(product(&[seq, batch]));
-        let buffers = [
-            ("wgrad parts of fc1", wgrad(&[2, ffn, hidden])),
-            (
-                "wgrad parts of qkv",
-                wgrad(&[hidden]).saturating_mul(product(&qkv)),
-            ),
-            ("wgrad parts of the head", wgrad(&[vocab, hidden])),
-            ("the logits", tokens(&[vocab])),
-            ("fc1's output", tokens(&[2, ffn])),
-            ("the residual stream", tokens(&[hidden])),
-            ("the attention's qkv", tokens(&qkv)),
-            (
-                "the attention's query gradients",
-                tokens(&[QUERY_GRAD_BLOCKS, heads, width]),
-            ),
-            ("the rotary tables", product(&[seq, 1 << 8])),
-            (
-                "the position table",
-                product(&[self.max_position_embeddings, hidden]),
-            ),
-            ("the attention's probabilities", tokens(&[seq, heads])),
-        ];
-        match buffers.into_iter().find(|(_, words)| *words > BUFFER_LIMIT) {
+        match self.buffer_sizes().too_large() {
             Some((name, words)) => Err(ShapeError::TooLarge {
                 name,
                 words,
-                limit: BUFFER_LIMIT,
+                limit: BUFFER_WORDS_MAX,
             }),
             None => Ok(()),
+        }
+    }
+
+    pub fn buffer_sizes(&self) -> BufferSizes {
+        BufferSizes {
+            num_layers: self.num_layers,
+            hidden_size: self.hidden_size,
+            ffn_hidden_size: self.ffn_hidden_size,
+            num_attention_heads: self.num_attention_heads,
+            num_query_groups: self.num_query_groups,
+            kv_channels: self.kv_channels,
+            padded_vocab_size: self.padded_vocab_size,
+            seq_length: self.seq_length,
+            max_position_embeddings: self.max_position_embeddings,
+            micro_batch_size: self.micro_batch_size,
+            wgrad_splits: self.wgrad_splits,
         }
     }
 
@@ -295,24 +267,6 @@ impl ModelShape {
             }
         }
         Ok(())
-    }
-
-    /// At least the words of the whole model's parameters, whatever its options.
-    pub fn parameter_words_max(&self) -> u64 {
-        let of = |size: u32| u64::from(size);
-        let hidden = of(self.hidden_size);
-        let heads = of(self.num_attention_heads) + 2 * of(self.num_query_groups);
-        let width = of(self.kv_channels);
-        let qkv = (hidden + 1).saturating_mul(heads.saturating_mul(width));
-        let projection = hidden.saturating_mul(of(self.num_attention_heads) * width + 1);
-        let fc1 = 2 * of(self.ffn_hidden_size) * (hidden + 1);
-        let fc2 = hidden * (of(self.ffn_hidden_size) + 1);
-        let layer = [qkv, projection, fc1, fc2, 4 * hidden];
-        let rows = 2 * of(self.padded_vocab_size) + of(self.max_position_embeddings) + 2;
-        let layer = layer.into_iter().fold(0, u64::saturating_add);
-        layer
-            .saturating_mul(of(self.num_layers))
-            .saturating_add(hidden.saturating_mul(rows))
     }
 
     /// Tokens of one microbatch.

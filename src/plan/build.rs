@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use crate::numerics::Dtype;
 use crate::plan::channels::{Channel, Communicator};
-use crate::plan::environment::{Algorithm, Environment, Function};
-use crate::plan::partition::{self, Operation, PartitionedBy, Protocol};
+use crate::plan::partition::{self, Operation, PartitionedBy};
 use crate::plan::request::{Backend, Collective, MAX_PIECES, PlanError, Reduction, Request};
 use crate::plan::{Arithmetic, Piece, Plan, Tree, all_to_all_sum, gloo, local, ring};
+use crate::recipe::nccl::{Algorithm, Environment, Function, Protocol};
 
 /// The plan of one operation of one communicator.
 pub(super) fn build(

@@ -32,7 +32,6 @@ mod build;
 mod canonical;
 mod channels;
 mod diff;
-mod environment;
 pub mod gloo;
 pub mod local;
 pub mod nccl_tree;
@@ -47,10 +46,10 @@ mod walk;
 
 pub use canonical::Digest;
 pub use channels::{Channel, Communicator};
-pub use environment::{Algorithm, Environment, EnvironmentError, Function};
-pub use partition::Protocol;
 pub use request::{Backend, Collective, PLAN_BASIS, PlanError, Reduction, Request};
 pub use scale::{ScaleError, scaled_together};
 pub use selector::Selector;
 pub use tree::{Arithmetic, Combine, Init, Op, Piece, Plan, Tree};
 pub use walk::InvalidPlan;
+
+pub use crate::recipe::nccl::{Algorithm, Environment, EnvironmentError, Function, Protocol};

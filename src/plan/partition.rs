@@ -6,26 +6,9 @@
 
 use std::ops::Range;
 
-/// How NCCL moves data. It decides chunk sizes and channel counts, never the order at a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
-    Simple,
-    Ll,
-    Ll128,
-}
+use crate::recipe::nccl::Protocol;
 
 impl Protocol {
-    pub const ALL: [Protocol; 3] = [Protocol::Simple, Protocol::Ll, Protocol::Ll128];
-
-    /// As `NCCL_PROTO` spells it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Protocol::Simple => "Simple",
-            Protocol::Ll => "LL",
-            Protocol::Ll128 => "LL128",
-        }
-    }
-
     /// Bytes of one ring chunk. `buffer` is `NCCL_BUFFSIZE`, which only Simple uses: a chunk is 4
     /// of its 8 steps. LL fills half of one 64 KiB step, LL128 15/16 of its 614,400-byte one.
     pub const fn ring_chunk_bytes(self, buffer: u64) -> u64 {

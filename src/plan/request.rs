@@ -2,7 +2,7 @@
 
 use crate::numerics::Dtype;
 use crate::plan::Combine;
-use crate::plan::environment::EnvironmentError;
+use crate::recipe::nccl::EnvironmentError;
 
 /// Pieces of the largest plan that is built: about 400 MB.
 pub(super) const MAX_PIECES: u64 = 8 << 20;

@@ -7,8 +7,8 @@ use crate::numerics::Dtype;
 use crate::plan::Plan;
 use crate::plan::build::build;
 use crate::plan::channels::Communicator;
-use crate::plan::environment::Environment;
 use crate::plan::request::{Backend, Collective, PlanError, Reduction, Request};
+use crate::recipe::nccl::Environment;
 use crate::topology::Allocation;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::diagnostic::escaped;
 use crate::fault::Component;
+use crate::numerics::Digest;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
 use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
@@ -12,16 +14,16 @@ use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
     Certificate, FirstDivergence, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome,
-    PointCount, Remedy, ReshardResult, ScenarioIdentity,
+    PointCount, Remedy, ReshardResult, ScenarioIdentity, SelfTestResult,
 };
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
 use crate::prove::{Grade, token, vacuity, witness};
 use crate::recipe::Recipe;
-use crate::scenario::{ChoiceVariable, Free, OracleKind, Scope, Values};
+use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
 use crate::train::Trainer;
-use crate::world::GroupId;
+use crate::world::{GroupId, RunRecord};
 
 /// Probability that L5's bound may be wrong.
 const SAMPLING_DELTA: f64 = 0.05;
@@ -88,7 +90,7 @@ pub(super) fn outcome(
         remedies,
         losses,
         regression: None,
-        certificate: certificate(session, options, is_replay),
+        certificate: certificate(session, options, &findings.reference, is_replay),
         not_covered: not_covered(session),
         not_said: not_said(grade, verdicts.across.is_some()),
     }
@@ -214,7 +216,7 @@ fn r2r_result(findings: &Findings) -> OracleResult {
 
 fn res_result(findings: &Findings) -> OracleResult {
     let resumptions = findings.resumptions.as_deref().unwrap_or_default();
-    if resumptions.is_empty() {
+    if resumptions.is_empty() && findings.reshardings.is_empty() {
         let detail = Some(match &findings.resumptions {
             None => "a replay of a fold resumes nothing".to_string(),
             Some(_) => "the scenario names no restart before its last step".to_string(),
@@ -240,7 +242,7 @@ fn res_result(findings: &Findings) -> OracleResult {
             ..result(OracleVerdict::Different, detail)
         };
     }
-    if let Some(found) = findings.reshardings.iter().find(|found| found.is_broken()) {
+    if let Some(found) = findings.reshardings.iter().find(|found| found.fails()) {
         let components: BTreeSet<Component> = found
             .differences
             .iter()
@@ -257,6 +259,14 @@ fn res_result(findings: &Findings) -> OracleResult {
     }
     if whole > 0 {
         detail += &format!("; {whole} words of whole tensors after loads on other layouts");
+    }
+    if let Some(found) = findings.reshardings.iter().find(|found| found.is_in_part()) {
+        detail += &format!(
+            "; after a load on {} later steps are not the straight run's: dropout masks differ \
+             there, as Megatron-LM forks its seeds by TP and PP rank",
+            found.to
+        );
+        return result(OracleVerdict::EqualInPart, detail);
     }
     result(OracleVerdict::Equal, detail)
 }
@@ -398,14 +408,28 @@ fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<
         return Some(token::of_finding(session, finding).encode());
     }
     let resumptions = findings.resumptions.as_deref().unwrap_or_default();
+    if grade != Grade::Divergent {
+        return None;
+    }
     let broken = resumptions.iter().find(|(_, found)| !found.is_equal());
-    let (list, found) = broken.filter(|_| grade == Grade::Divergent)?;
-    let lists = &session.scenario.checkpoint.restarts;
-    let place = lists.iter().position(|known| known == list)?;
-    Some(token::of_restart(session, place as u32, found.cut).encode())
+    if let Some((list, found)) = broken {
+        let lists = &session.scenario.checkpoint.restarts;
+        let place = lists.iter().position(|known| known == list)?;
+        return Some(token::of_restart(session, place as u32, found.cut).encode());
+    }
+    let mut reshardings = findings.reshardings.iter();
+    let found = reshardings.find(|found| found.fails())?;
+    let layouts = &session.scenario.checkpoint.reshard;
+    let place = layouts.iter().position(|known| *known == found.to)?;
+    Some(token::of_resharding(session, place as u32, found.cut).encode())
 }
 
-fn certificate(session: &Session, options: CheckOptions, is_replay: bool) -> Certificate {
+fn certificate(
+    session: &Session,
+    options: CheckOptions,
+    reference: &RunRecord,
+    is_replay: bool,
+) -> Certificate {
     let recipe = serde_json::to_vec(&session.scenario.recipe).expect("a recipe has a JSON form");
     Certificate {
         recipe_hash: blake3::hash(&recipe).to_string(),
@@ -418,7 +442,21 @@ fn certificate(session: &Session, options: CheckOptions, is_replay: bool) -> Cer
             true => "none: this is a replay".to_string(),
             false => r2r::describe(options.workers),
         },
+        root_hash: root_hash(reference),
+        self_test: SelfTestResult {
+            expressions: session.self_test.expressions.len(),
+            differing: session.self_test.differing().collect(),
+        },
     }
+}
+
+fn root_hash(reference: &RunRecord) -> String {
+    let roots = reference.roots.iter();
+    let all = roots.fold(Digest::default(), |all, ((step, rank), root)| {
+        let place = Digest::of_words(&[*step, *rank]);
+        all.then(place).then(*root)
+    });
+    all.to_string()
 }
 
 fn plan_basis(session: &Session) -> String {
@@ -462,22 +500,10 @@ fn not_covered(session: &Session) -> Vec<String> {
             .to_string(),
         "hardware corruption, and whether the training is correct".to_string(),
     ];
+    list.extend(own_arithmetic(session));
     let recipe = &session.scenario.recipe;
     list.extend(run_synchronously(recipe));
-    let variables = &recipe.env;
-    let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
-    if !set("NCCL_ALGO") {
-        list.push(
-            "the algorithms NCCL would choose by size and topology: NCCL_ALGO is not set, and Ring \
-             is assumed, as Megatron's deterministic mode sets it"
-                .to_string(),
-        );
-    }
-    if !set("NCCL_PROTO") {
-        list.push(
-            "the protocol NCCL would choose: NCCL_PROTO is not set, Simple is assumed".into(),
-        );
-    }
+    list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     list.push(format!(
         "hazards after the first {HAZARD_STEPS} steps, and anything after step {}",
         session.scenario.steps
@@ -495,10 +521,6 @@ fn not_covered(session: &Session) -> Vec<String> {
              layout as a recipe of its own"
                 .to_string(),
         );
-        if session.scenario.free.contains(&Free::Placement) {
-            let what = "resumes on other layouts across allocations: on the first one only";
-            list.push(what.to_string());
-        }
         if session.options.use_distributed_optimizer {
             list.push(
                 "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \
@@ -508,11 +530,32 @@ fn not_covered(session: &Session) -> Vec<String> {
             );
         }
     }
-    if !session.environment.not_modelled.is_empty() {
-        let names = session.environment.not_modelled.join(", ");
-        list.push(format!("what these variables change: {names}"));
-    }
+    let variables = recipe.variables_not_covered();
+    let changes = |(name, what)| format!("what {} changes: {what}", escaped(name));
+    list.extend(variables.map(changes));
     list
+}
+
+/// What an adapter that is not strict leaves open.
+fn own_arithmetic(session: &Session) -> Option<String> {
+    let identity = session.engine_identity();
+    if identity.strict {
+        return None;
+    }
+    let differing: Vec<&str> = session.self_test.differing().collect();
+    let found = match differing[..] {
+        [] => "its compiler may rewrite expressions, though the self-test found none that it does"
+            .to_string(),
+        _ => format!(
+            "its self-test differs from IEEE 754 in: {}",
+            differing.join(", ")
+        ),
+    };
+    Some(format!(
+        "sums that are exact, absorbed or ordered by IEEE 754's rules (L1 to L4), which count as \
+         bounded here: {} is not strict; {found}",
+        identity.adapter
+    ))
 }
 
 /// What the job does beside the training and the simulation does in its place.
@@ -529,6 +572,11 @@ fn run_synchronously(recipe: &Recipe) -> impl Iterator<Item = String> {
         (
             recipe.overlap_param_gather,
             "overlap_param_gather: parameters are gathered before the next forward",
+        ),
+        (
+            recipe.num_virtual_stages_per_pipeline_rank > 1,
+            "overlap_p2p_comm, Megatron's default in an interleaved pipeline: sends between \
+             stages end before the next computation",
         ),
     ];
     let on = switches.into_iter().filter(|(on, _)| *on);

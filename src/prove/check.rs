@@ -100,6 +100,7 @@ pub fn check(
     );
     let nursery = Nursery {
         catalogue: &sweep.catalogue,
+        sums: &sweep.sums,
         straight: &reference,
         state: reference.checkpoints.get(&1),
     };

@@ -1,6 +1,7 @@
 //! How many addends each family of sums has, here and at full size.
 
 use crate::prove::sweep::FullSizeAddends;
+use crate::recipe::KV_CHANNELS_MAX;
 use crate::scenario::{FullSize, Scenario};
 use crate::train::CommunicatorKind;
 use crate::world::{Family, GroupId};
@@ -17,6 +18,12 @@ pub struct FullSizeCounts {
     sequence_parallel: bool,
     clips: bool,
 }
+
+/// Keys of a block of the fused attention's backward, each of which adds its part to a query's
+/// gradient: `kBlockN` of FlashAttention-2 (`flash_bwd_launch_template.h`) on GPUs with the shared
+/// memory of an A100 or H100, for heads of at most 128. cuDNN's blocks are not published.
+const KEYS_A_BLOCK: u64 = 128;
+const _: () = assert!(KV_CHANNELS_MAX <= 128, "wider heads have shorter blocks");
 
 impl FullSizeCounts {
     /// Without `[full_size]` the scenario stands for itself.
@@ -96,7 +103,12 @@ impl FullSizeAddends for FullSizeCounts {
             ),
             (Some(CommunicatorKind::InterInstance), _) => u64::from(here),
             (Some(CommunicatorKind::Instance), _) => grown(full.world_size(), own.world_size()),
-            (None, Family::DpGradients | Family::WgradSplitK | Family::MicrobatchAccumulation) => {
+            // A rank's own half of a reduction: the ranks of its optimizer instance.
+            (None, Family::DpGradients) => grown(
+                u64::from(full.data_parallel_size),
+                u64::from(own.data_parallel_size),
+            ),
+            (None, Family::WgradSplitK | Family::MicrobatchAccumulation) => {
                 self.layout_size(family, full)
             }
             (None, Family::EmbeddingGrad | Family::NormWeightGrad | Family::BiasGrad) => {
@@ -110,10 +122,44 @@ impl FullSizeAddends for FullSizeCounts {
                 let of_step = |size| Self::tokens(size) * u64::from(size.microbatch_count);
                 grown(of_step(full), of_step(own))
             }
-            // Sums over parameters, and blocks of keys, of which a query has at most eight here as
-            // there: how a kernel splits them is its own matter.
+            // Never fewer than here, where a short sequence is cut into shorter blocks.
+            (None, Family::AttentionGrad) => {
+                let blocks = u64::from(full.seq_length).div_ceil(KEYS_A_BLOCK);
+                blocks.max(u64::from(here))
+            }
+            // Sums over parameters: how a kernel splits them is its own matter.
             (None, _) => u64::from(here),
         };
         u32::try_from(addends).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_has_as_many_blocks_as_the_real_sequence() {
+        let recipe = include_str!("../../scenarios/recipes/gpt-tp2-pp2-dp4.toml");
+        let counted = |full: &str| {
+            let text = format!("{recipe}\n");
+            let source = crate::diagnostic::Source::new("recipe.toml", text);
+            let path = std::path::Path::new("recipe.toml");
+            let overrides = crate::scenario::Overrides {
+                set: full.split_whitespace().map(str::to_string).collect(),
+                ..Default::default()
+            };
+            let loaded = Scenario::from_source(&source, path, &overrides).expect("it is sound");
+            let counts = FullSizeCounts::of(&loaded.scenario, Vec::new());
+            counts.addends(Family::AttentionGrad, None, 8)
+        };
+        assert_eq!(counted(""), 8, "the scenario stands for itself");
+        assert_eq!(counted("full_size.seq_length=4096"), 32);
+        assert_eq!(counted("full_size.seq_length=4097"), 33);
+        assert_eq!(
+            counted("full_size.seq_length=64"),
+            8,
+            "never fewer than here"
+        );
     }
 }

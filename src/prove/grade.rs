@@ -6,6 +6,7 @@ use crate::prove::check::Findings;
 use crate::prove::effect::Effect;
 use crate::prove::native::NativeRaces;
 use crate::prove::oracle::res::Resumption;
+use crate::prove::oracle::reshard::Resharding;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::{Grade, vacuity};
@@ -23,21 +24,36 @@ pub struct Verdicts {
 
 /// The verdicts of a whole check.
 pub(super) fn of_check(session: &Session, findings: &Findings) -> Verdicts {
+    let strict = session.engine_identity().strict;
     let within = common(session, findings).max(of_reach(session, findings, Reach::Within));
-    let across = session
-        .scenario
-        .free
-        .contains(&Free::Placement)
-        .then(|| within.max(of_reach(session, findings, Reach::Across)));
+    let across = session.scenario.free.contains(&Free::Placement).then(|| {
+        let resumed = resumed(findings, Reach::Across);
+        within
+            .max(resumed)
+            .max(of_reach(session, findings, Reach::Across))
+    });
+    let (within, across) = (
+        on_engine(within, strict),
+        across.map(|grade| on_engine(grade, strict)),
+    );
     Verdicts {
         within: Some(within),
         across,
     }
 }
 
+/// The ladder's rungs for one input reason with IEEE 754's rounding. Where the engine's arithmetic
+/// is another, they are no proof: what its own runs show is all there is.
+fn on_engine(grade: Grade, strict: bool) -> Grade {
+    match grade {
+        Grade::ProvedOnThisInput if !strict => Grade::Bounded,
+        grade => grade,
+    }
+}
+
 /// What is wrong whatever varies.
 fn common(session: &Session, findings: &Findings) -> Grade {
-    let mut grade = resumed(findings);
+    let mut grade = resumed(findings, Reach::Within);
     let drifts = findings.reference.drifts.len() + resumed_drifts(findings);
     let asked = session.scenario.oracles.contains(&OracleKind::XR);
     // A recomputation that differs is no matter of copies: its gradients are of another forward.
@@ -69,7 +85,7 @@ fn of_races(races: Option<&NativeRaces>) -> Grade {
 }
 
 /// What the resumed runs say, on the scenario's layout and on others.
-fn resumed(findings: &Findings) -> Grade {
+fn resumed(findings: &Findings, reach: Reach) -> Grade {
     // A resumed run that is sensitive was sensitive before: its own finding says so.
     let broken = |resumption: &Resumption| {
         let Resumption {
@@ -94,8 +110,9 @@ fn resumed(findings: &Findings) -> Grade {
     }
     for found in &findings.reshardings {
         // Another layout has sums of its own.
-        grade = grade.max(of_rung(found.worst));
-        if found.is_broken() || found.sensitive > 0 {
+        grade = grade.max(of_rung(found.worst.get(&reach).copied()));
+        let mut sensitive = found.sensitive.keys();
+        if found.is_broken() || sensitive.any(|of| *of <= reach) {
             grade = grade.max(Grade::Divergent);
         }
         if !found.hazards.is_empty() {
@@ -170,6 +187,22 @@ pub(super) fn of_replayed_restart() -> Verdicts {
     }
 }
 
+/// The verdict of a replay of a resume on another layout that was found to fail.
+pub(super) fn of_replayed_resharding(found: &Resharding) -> Verdicts {
+    let is_within = found.is_broken() || found.sensitive.contains_key(&Reach::Within);
+    let grade = Some(Grade::Divergent);
+    match is_within {
+        true => Verdicts {
+            within: grade,
+            across: None,
+        },
+        false => Verdicts {
+            within: None,
+            across: grade,
+        },
+    }
+}
+
 /// The grade of the sweep and of hazards alone, as of a switch that is tried: no restarts, no
 /// planted faults, and whether a difference shows is not asked.
 pub(super) fn of_sweep(sweep: &Sweep, record: &RunRecord) -> Grade {
@@ -205,6 +238,16 @@ mod tests {
         assert_eq!(of_races(Some(&races)), Grade::Proved);
         races.outside_count = 1;
         assert_eq!(of_races(Some(&races)), Grade::Uncontrolled);
+    }
+
+    #[test]
+    fn a_proof_by_rounding_needs_strict_arithmetic() {
+        let input = Grade::ProvedOnThisInput;
+        assert_eq!(on_engine(input, true), input);
+        assert_eq!(on_engine(input, false), Grade::Bounded);
+        for grade in [Grade::Proved, Grade::Bounded, Grade::Divergent] {
+            assert_eq!(on_engine(grade, false), grade);
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ const PROCESS_BYTES: u64 = 64 << 20;
 ///   measured on a copy, and a resumed run keeps one of what its set-up left;
 /// * `states = (cuts + 2) * 4 (parameters + main parameters + two moments)`: the last step's and a
 ///   loaded one beside those of the cuts; where a run is resumed on other layouts, two steps after
-///   each cut are kept as well, and all of it twice, with two states of whole tensors;
+///   each cut are kept as well, and all of it twice, with four states of whole tensors;
 /// * `host = 256 KiB` for a thread's stack and its commands, and 64 MiB for the process.
 ///
 /// Peaks of runs with 16 and 2,432 ranks were between 0.67 and 1.01 of it.
@@ -56,11 +56,11 @@ impl Memory {
         let ranks = scenario.recipe.world_size;
         let cuts = cuts(scenario).len() as u64;
         let kept = states_kept(scenario).len() as u64;
-        // On another layout: what it keeps, what it loads, and two states of whole tensors.
+        // On another layout: what it keeps, what it loads, and four states of whole tensors.
         let copies = if layouts.is_empty() {
             kept + 1
         } else {
-            2 * kept + 3
+            2 * kept + 5
         };
         Ok(Memory {
             ranks,

@@ -12,7 +12,7 @@ use crate::prove::oracle::res::{self, Restart};
 use crate::prove::oracle::{family_name, reshard};
 use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sweep};
+use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sums, Sweep};
 use crate::world::fold::FoldFault;
 use crate::world::{
     Drift, Family, GroupId, Hazard, Owner, PlantedFault, RunOptions, RunRecord, State, Unobserved,
@@ -29,6 +29,8 @@ const SITES_MAX: usize = 4;
 /// What mutants are planted into, and compared with.
 pub struct Nursery<'a> {
     pub catalogue: &'a Catalogue,
+    /// What resumes on other layouts are compared by.
+    pub sums: &'a Sums,
     /// State after the first step of the reference run, and what it still needs.
     pub straight: &'a RunRecord,
     pub state: Option<&'a State>,
@@ -98,7 +100,13 @@ fn reshard_faults(
         return Ok(());
     };
     let mut resharded = session.resharded(*layout)?;
-    for planted in reshard::plant(session, &mut resharded, nursery.straight, 1)? {
+    let resume = reshard::Resume {
+        straight: session,
+        reference: nursery.straight,
+        sums: nursery.sums,
+        cut: 1,
+    };
+    for planted in reshard::plant(&resume, &mut resharded)? {
         let fate = match (planted.target, planted.missed) {
             (None, _) => Fate::NotPlanted,
             (Some(_), None) => Fate::Caught,

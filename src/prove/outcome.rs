@@ -168,7 +168,8 @@ pub struct ReshardResult {
     pub from: String,
     pub to: String,
     pub after_step: u32,
-    /// `Different` where the state differs at the load, or later bits part though no plan differs.
+    /// `Different` where the state differs at the load, or later bits part though no plan differs
+    /// that acts before them; `EqualInPart` where later steps read what is not carried over.
     pub verdict: OracleVerdict,
     /// Whole tensors and words that were compared at the load, and the tensors that differ there.
     pub tensors: u64,
@@ -181,9 +182,13 @@ pub struct ReshardResult {
     pub steps: Vec<ReshardStep>,
     /// The first step after the load whose bits part from the straight run's.
     pub first_step: Option<u32>,
-    /// Choice points of the resumed run, and those that are sensitive.
+    /// The first place that parts although no plan differs that acts at or before it.
+    pub unexcused: Option<String>,
+    /// Choice points of the resumed run, those that are sensitive on one allocation, and those that
+    /// part across allocations.
     pub points: u64,
     pub sensitive: u64,
+    pub sensitive_across: u64,
     /// All of it in one sentence.
     pub summary: String,
 }
@@ -192,23 +197,38 @@ pub struct ReshardResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReshardStep {
     pub step: u32,
+    /// Token losses compared, and those equal; `None` where they were not kept.
+    pub token_losses: Option<u64>,
+    pub equal_token_losses: Option<u64>,
     /// Numbers that both runs print, by whether their bits are equal.
     pub equal_metrics: Vec<String>,
     pub differing_metrics: Vec<String>,
     /// Whole tensors compared after the step, and those equal; `None` where no state was kept.
     pub tensors: Option<u64>,
     pub equal_tensors: Option<u64>,
+    /// What parts in the step, each with what excuses it.
+    pub partings: Vec<ReshardParting>,
+}
+
+/// A place where a step after a resume on another layout parts from the straight run's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReshardParting {
+    pub what: String,
+    /// The difference of the layouts that acts at or before it; `None` is a fault.
+    pub because: Option<String>,
 }
 
 impl From<&Resharding> for ReshardResult {
     fn from(found: &Resharding) -> ReshardResult {
+        let count = |reach: Reach| found.sensitive.get(&reach).copied().unwrap_or(0);
         ReshardResult {
             from: found.from.to_string(),
             to: found.to.to_string(),
             after_step: found.cut,
-            verdict: match found.is_broken() {
-                true => OracleVerdict::Different,
-                false => OracleVerdict::Equal,
+            verdict: match (found.is_broken(), found.is_in_part()) {
+                (true, _) => OracleVerdict::Different,
+                (false, true) => OracleVerdict::EqualInPart,
+                (false, false) => OracleVerdict::Equal,
             },
             tensors: found.tensors,
             words: found.words,
@@ -217,8 +237,12 @@ impl From<&Resharding> for ReshardResult {
             plans_differ: found.plans.iter().map(ToString::to_string).collect(),
             steps: found.steps.iter().map(ReshardStep::from).collect(),
             first_step: found.parting().map(|parting| parting.step),
+            unexcused: found
+                .unexcused()
+                .map(|parting| format!("step {}, {}", parting.step, parting.what)),
             points: found.points,
-            sensitive: found.sensitive,
+            sensitive: count(Reach::Within),
+            sensitive_across: count(Reach::Across),
             summary: found.to_string(),
         }
     }
@@ -233,10 +257,20 @@ impl From<&LaterStep> for ReshardStep {
         };
         ReshardStep {
             step: compared.step,
+            token_losses: compared.token_losses.as_ref().map(|losses| losses.total),
+            equal_token_losses: compared.token_losses.as_ref().map(|losses| losses.equal),
             equal_metrics: named(true),
             differing_metrics: named(false),
             tensors: compared.tensors.map(|(total, _)| total),
             equal_tensors: compared.tensors.map(|(_, equal)| equal),
+            partings: compared
+                .partings
+                .iter()
+                .map(|parting| ReshardParting {
+                    what: parting.what.clone(),
+                    because: parting.because.clone(),
+                })
+                .collect(),
         }
     }
 }
@@ -245,6 +279,9 @@ impl From<&LaterStep> for ReshardStep {
 #[serde(rename_all = "kebab-case")]
 pub enum OracleVerdict {
     Equal,
+    /// What is compared is equal, and something that later steps read is not compared: it is lost
+    /// by design, as RNG states are on another layout.
+    EqualInPart,
     Different,
     NotChecked,
 }
@@ -428,4 +465,15 @@ pub struct Certificate {
     pub assumptions: Vec<String>,
     /// How the second run differed in what must not matter.
     pub second_run: String,
+    /// Over every rank's digest of every step of the reference run: equal on two strict engines.
+    pub root_hash: String,
+    /// Expressions of the engine's self-test, and the names of those with other bits than IEEE 754.
+    pub self_test: SelfTestResult,
+}
+
+/// The engine's self-test in short.
+#[derive(Clone, Debug, Serialize)]
+pub struct SelfTestResult {
+    pub expressions: usize,
+    pub differing: Vec<&'static str>,
 }

@@ -3,10 +3,11 @@
 use crate::prove::certificate;
 use crate::prove::check::{CheckOptions, Findings, restarts_of};
 use crate::prove::effect;
+use crate::prove::oracle::reshard::Resume;
 use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
-use crate::prove::token::{RESTART, Token, value_of};
+use crate::prove::token::{RESHARD, RESTART, Token, value_of};
 use crate::prove::{Progress, grade, witness};
 use crate::scenario::Scenario;
 use crate::world::{NodeId, Owner, RunOptions};
@@ -29,6 +30,7 @@ pub fn replay(
     progress.begin("replay", u64::from(session.scenario.steps));
     let outcome = match token.variable {
         RESTART => replay_restart(&mut session, token, options, progress)?,
+        RESHARD => replay_resharding(&mut session, token, options)?,
         _ => replay_fold(&mut session, token, options)?,
     };
     progress.end();
@@ -141,6 +143,52 @@ fn replay_restart(
         native_races: None,
     };
     let verdicts = grade::of_replayed_restart();
+    Ok(certificate::outcome(
+        session,
+        options,
+        findings,
+        verdicts,
+        Vec::new(),
+    ))
+}
+
+/// Resumes on the one layout, after the one step, that the token names.
+fn replay_resharding(
+    session: &mut Session,
+    token: &Token,
+    options: CheckOptions,
+) -> Result<Outcome, CheckError> {
+    let plan = &session.scenario.checkpoint;
+    let (layout, cut) = (plan.reshard.get(token.value as usize), token.node.step);
+    let exists = plan.cuts().contains(&cut) && cut < session.scenario.steps;
+    let Some(layout) = layout.copied().filter(|_| exists) else {
+        let message = "this scenario has no such resume on another layout: the token is damaged";
+        return Err(CheckError::Input(message.to_string()));
+    };
+    let mut sweep = Sweep::new(session.sweep_options());
+    let reference = crate::prove::check::reference_run(session, &mut sweep)?;
+    let mut resharded = session.resharded(layout)?;
+    let resume = Resume {
+        straight: session,
+        reference: &reference,
+        sums: &sweep.sums,
+        cut,
+    };
+    let found = resume.on(&mut resharded)?;
+    if !found.fails() {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    }
+    let verdicts = grade::of_replayed_resharding(&found);
+    let findings = Findings {
+        reference,
+        sweep,
+        second: None,
+        resumptions: None,
+        reshardings: vec![found],
+        mutants: MutantScore::default(),
+        effect: None,
+        native_races: None,
+    };
     Ok(certificate::outcome(
         session,
         options,

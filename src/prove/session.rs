@@ -3,12 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::engine::self_test::SelfTest;
 use crate::engine::{Engine, EngineError, EngineIdentity};
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
 use crate::plan::{Environment, EnvironmentError};
 use crate::prove::check::CheckOptions;
 use crate::prove::full_size::FullSizeCounts;
+use crate::prove::memory;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::twins::Twins;
@@ -67,6 +69,8 @@ pub struct Session {
     pub plans_at_full_size: bool,
     corpus: Corpus,
     engine: Box<dyn Engine>,
+    /// What the engine's arithmetic gave on expressions that compilers rewrite.
+    pub self_test: SelfTest,
     how: CheckOptions,
 }
 
@@ -99,6 +103,8 @@ impl Session {
         };
         let corpus = Corpus::Bytes(bytes.clone());
         corpus.check(options.model.seq_length, options.model.padded_vocab_size)?;
+        let mut engine = how.engine.open(how.workers)?;
+        let self_test = SelfTest::run(engine.as_mut(), &registry)?;
         Ok(Session {
             world: World {
                 ranks: options.layout.world_size(),
@@ -109,7 +115,8 @@ impl Session {
             data_hash: Digest::of_bytes(&bytes),
             corpus,
             options: Arc::new(options),
-            engine: how.engine.open(how.workers)?,
+            engine,
+            self_test,
             how: how.clone(),
             scenario,
             environment,
@@ -156,8 +163,11 @@ impl Session {
         *hasher.finalize().as_bytes()
     }
 
+    /// What runs the kernels: strict only if its self-test found nothing either.
     pub fn engine_identity(&self) -> EngineIdentity {
-        self.engine.identity()
+        let mut identity = self.engine.identity();
+        identity.strict &= self.self_test.strict();
+        identity
     }
 
     pub fn group_count(&self) -> usize {
@@ -219,6 +229,10 @@ impl Session {
             plans: match self.plans_at_full_size {
                 true => None,
                 false => Some(self.world.plans.clone()),
+            },
+            sums: match self.scenario.checkpoint.reshard.is_empty() {
+                true => None,
+                false => Some(memory::states_kept(&self.scenario)),
             },
         }
     }

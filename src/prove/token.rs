@@ -6,10 +6,12 @@
 //! 1 byte    version
 //! 5 bytes   scenario: start of its content hash
 //! 4 bytes   build: start of the hash over kernels, engine and built-in text
-//! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart
+//! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart, `RESHARD`
+//!           for a resume on another layout
 //! varint    value: of placement, its number; of an arrival order, 1 + the place of the one pair
-//!           of neighbours that changes places, or `AS_FOUND`; of a restart, its list's place
-//! varint    step; of a restart, the cut
+//!           of neighbours that changes places, or `AS_FOUND`; of a restart, its list's place; of
+//!           a resume on another layout, the layout's place
+//! varint    step; of a restart or such a resume, the cut
 //! varint    owner of the fold: twice the rank, or twice the communicator plus one
 //! varint    ordinal of the fold among its owner's of that step
 //! varint    element of the fold's output
@@ -18,7 +20,7 @@
 //! A varint has seven bits a byte, low bits first. The text is Crockford's base 32: no letter that
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
 //! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements. A
-//! restart has no fold: rank 0's first one and element 0 stand in its place.
+//! restart or resume has no fold: rank 0's first one and element 0 stand in its place.
 
 use crate::prove::session::Session;
 use crate::prove::sweep::{Finding, Variable};
@@ -28,6 +30,10 @@ use crate::world::{NodeId, Owner};
 /// Stands in place of a variable for a restart of the RES oracle. The value is the place of its
 /// list among the scenario's restarts, and the step the cut that does not come back.
 pub const RESTART: u8 = 0xfe;
+
+/// Stands in place of a variable for a resume on another layout. The value is the place of the
+/// layout in the scenario's `checkpoint.reshard`, and the step the cut.
+pub const RESHARD: u8 = 0xfd;
 
 /// Stands in place of an arrival order's value where no swap of neighbours parts the bits: the
 /// order that the sweep itself finds at the node.
@@ -57,14 +63,23 @@ pub fn value_of(variable: &Variable) -> u32 {
 
 /// The token of a restart that does not come back to the straight run.
 pub fn of_restart(session: &Session, list: u32, cut: u32) -> Token {
+    of_cut(session, RESTART, list, cut)
+}
+
+/// The token of a resume on another layout that is not what it should be.
+pub fn of_resharding(session: &Session, layout: u32, cut: u32) -> Token {
+    of_cut(session, RESHARD, layout, cut)
+}
+
+fn of_cut(session: &Session, variable: u8, value: u32, cut: u32) -> Token {
     let node = NodeId {
         step: cut,
         owner: Owner::Rank(0),
         ordinal: 0,
     };
     Token {
-        variable: RESTART,
-        value: list,
+        variable,
+        value,
         node,
         ..blank(session)
     }

@@ -4,8 +4,8 @@
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::outcome::{VacuityFinding, VacuityReason};
 use crate::prove::sweep::{Silence, SilentPoint, Sweep};
-use crate::prove::switch::family_of;
-use crate::recipe::LocalOrder;
+use crate::prove::switch::families_of;
+use crate::recipe::{LocalOrder, PositionEmbedding};
 use crate::scenario::Scenario;
 use crate::world::Family;
 
@@ -95,22 +95,39 @@ fn absent(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
         .filter(|(_, here, full)| *here <= 1 && *full >= 3)
         .map(|(family, here, full)| absent_family(family, here as u32, full))
         .collect();
-    for (name, order) in scenario.recipe.determinism.orders() {
-        let Some(family) = family_of(name) else {
-            continue;
-        };
+    let free = scenario.recipe.determinism.orders();
+    let free = free
+        .into_iter()
+        .filter(|(_, order)| *order == LocalOrder::Arrival);
+    for family in free.flat_map(|(name, _)| families_of(name)) {
         let widest = sweep.tallies.iter().filter(|(key, _)| key.family == family);
         let widest = widest
             .map(|(_, tally)| tally.addends_max)
             .max()
             .unwrap_or(0);
         let known = found.iter().any(|finding| finding.family == family);
-        if order == LocalOrder::Arrival && widest <= 2 && !known {
+        let full = freed_at_full_size(scenario, family);
+        if widest <= 2 && full >= 3 && !known {
             // The switch says that the order is free, and nothing here has one.
-            found.push(absent_family(family, widest, 3));
+            found.push(absent_family(family, widest, full));
         }
     }
     found
+}
+
+/// Addends at full size of a family whose order is free: three at least, but for a position's
+/// gradient, which a job without a table of positions has not, and which is a sum over the
+/// sequences of a microbatch.
+fn freed_at_full_size(scenario: &Scenario, family: Family) -> u64 {
+    let recipe = &scenario.recipe;
+    if family != Family::PositionGrad {
+        return 3;
+    }
+    if recipe.position_embedding_type != PositionEmbedding::LearnedAbsolute {
+        return 0;
+    }
+    let full = scenario.full_size.as_ref();
+    u64::from(full.map_or(recipe.micro_batch_size, |full| full.micro_batch_size))
 }
 
 fn absent_family(family: Family, here: u32, full: u64) -> VacuityFinding {

@@ -2,27 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::ENV_COUNT_MAX;
+use super::megatron::{not_covered, variable};
+use super::nccl::{Environment, EnvironmentError, Function, SIMULATED};
+use super::{ENV_COUNT_MAX, Recipe};
 use crate::diagnostic::document::{Entry, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, nearest};
-
-/// Variables that change what bitproof simulates (NCCL 2.30's documentation of its environment).
-const SIMULATED: [&str; 5] = [
-    "NCCL_ALGO",
-    "NCCL_BUFFSIZE",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_PROTO",
-];
-
-/// Variables of real recipes that change nothing here, known so that they are not called typos.
-const WITHOUT_EFFECT: [&str; 5] = [
-    "CUBLAS_WORKSPACE_CONFIG",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "NCCL_DEBUG",
-    "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
-    "TORCH_NCCL_AVOID_RECORD_STREAMS",
-];
 
 /// Reads the table `env`: strings, or integers as a convenience.
 pub(super) fn environment(table: &Table, findings: &mut Findings) -> BTreeMap<String, String> {
@@ -54,7 +38,8 @@ pub(super) fn environment(table: &Table, findings: &mut Findings) -> BTreeMap<St
                 continue;
             }
         };
-        if !SIMULATED.contains(&name.as_str()) {
+        // An empty value is none.
+        if !SIMULATED.contains(&name.as_str()) && !value.is_empty() {
             findings.push(without_effect(name, entry));
         }
         variables.insert(name.clone(), value);
@@ -68,11 +53,74 @@ fn without_effect(name: &str, entry: &Entry) -> Diagnostic {
         format!("`{name}` changes nothing here"),
     )
     .at(&entry.key, "not simulated");
-    if WITHOUT_EFFECT.contains(&name) {
-        return finding;
+    let value = match &entry.item.value {
+        Value::Text(text) => text.clone(),
+        Value::Integer(number) => number.to_string(),
+        _ => String::new(),
+    };
+    if variable(name).is_some() {
+        return match not_covered(name, &value) {
+            Some(what) => finding.with_note(format!("not covered: {what}")),
+            None => finding,
+        };
     }
     match nearest(name, SIMULATED) {
         Some(known) => finding.with_help(format!("did you mean `{known}`?")),
         None => finding.with_note(format!("simulated variables: {}", SIMULATED.join(", "))),
+    }
+}
+
+/// The workspaces with which cuBLAS promises the same bits in every run, whatever streams are
+/// active (cuBLAS documentation, results reproducibility).
+pub(crate) const CUBLAS_WORKSPACES: [&str; 2] = [":4096:8", ":16:8"];
+
+/// Why a job whose environment leaves cuBLAS's workspace open is not covered in this.
+const CUBLAS_OPEN: &str = "where several streams are active cuBLAS may pick another product, and \
+    another split of it, from run to run, unless it is :4096:8 or :16:8; here the parts of a split \
+    are as determinism.wgrad_split_k says";
+
+impl Recipe {
+    /// Variables of the environment from which bits follow in a way that is not simulated, each
+    /// with what it decides.
+    pub fn variables_not_covered(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        let variables = self.env.iter();
+        variables.filter_map(|(name, value)| {
+            let what = match name.as_str() {
+                // Empty where the job is known not to set it.
+                "CUBLAS_WORKSPACE_CONFIG" => {
+                    let is_fixed = CUBLAS_WORKSPACES.contains(&value.as_str());
+                    (!is_fixed).then_some(CUBLAS_OPEN)?
+                }
+                _ => not_covered(name, value)?,
+            };
+            Some((name.as_str(), what))
+        })
+    }
+
+    /// Why no plan can be made of a reduction of this job, whose variables are readable.
+    pub fn nccl_refusal(&self) -> Option<EnvironmentError> {
+        let variables = self.env.iter();
+        let read =
+            Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())));
+        match read {
+            Ok(environment) => environment.refused(&self.nccl_reductions()),
+            Err(error) => Some(error),
+        }
+    }
+
+    /// NCCL's functions that add or compare values in a step of this job, as far as NCCL chooses
+    /// their algorithm: a reduce-scatter with fp32 accumulation is an all-to-all.
+    pub fn nccl_reductions(&self) -> Vec<Function> {
+        let by_all_to_all = self.ddp_reduce_scatter_with_fp32_accumulation;
+        let gradients = self.use_distributed_optimizer && self.data_parallel_size() > 1;
+        let activations = self.sequence_parallel && self.tensor_model_parallel_size > 1;
+        let mut functions = Vec::new();
+        if self.world_size > 1 {
+            functions.push(Function::AllReduce);
+        }
+        if activations || (gradients && !by_all_to_all) {
+            functions.push(Function::ReduceScatter);
+        }
+        functions
     }
 }

@@ -14,7 +14,9 @@ pub const PADDED_VOCAB_SIZE_MAX: u32 = 262_144;
 pub const MICRO_BATCH_SIZE_MAX: u32 = 1_024;
 /// Microbatches of one rank in one step.
 pub const MICROBATCH_COUNT_MAX: u32 = 1_024;
-pub const TRAIN_ITERS_MAX: u32 = 1_000_000;
+/// Steps of a run, of its decay and its warm-up. A job's own numbers are much larger than what is
+/// run of it.
+pub const TRAIN_ITERS_MAX: u32 = 1 << 30;
 pub const WGRAD_SPLITS_MAX: u32 = 256;
 /// Parameters, gradients and optimizer state of all virtual ranks together: 1 TiB.
 pub const STATE_BYTES_MAX: u64 = 1 << 40;
@@ -45,5 +47,7 @@ pub const YAML_MERGED_KEYS_MAX: usize = 1 << 16;
 pub const SCRIPT_WORDS_MAX: usize = 1 << 16;
 /// Characters of a script, its variables put in.
 pub const SCRIPT_CHARS_MAX: usize = 4 << 20;
-/// `sh -c` within `sh -c`, `$( )` within `$( )`.
+/// `sh -c` within `sh -c`, functions within functions, `$( )` within `$( )`.
 pub const SCRIPT_DEPTH_MAX: usize = 32;
+/// Branches, loops, functions and brackets of a script within each other.
+pub const SCRIPT_NESTING_MAX: usize = 32;

@@ -5,11 +5,13 @@
 //! Megatron-LM; where a default here differs, the field says so.
 
 mod argument;
+mod buffers;
 mod environment;
 mod in_code;
 mod limits;
 pub mod lint;
 pub mod megatron;
+pub mod nccl;
 mod read;
 mod reshard;
 mod rules;
@@ -17,10 +19,13 @@ mod scale;
 mod schedule_rules;
 mod shape;
 
+pub(crate) use environment::CUBLAS_WORKSPACES;
+
 pub use argument::{
     LrDecayStyle, Normalization, PositionEmbedding, RecomputeGranularity, RecomputeMethod,
     RecomputeModule,
 };
+pub use buffers::{BUFFER_WORDS_MAX, BufferSizes, QUERY_GRAD_BLOCKS, StepSizes};
 pub use limits::*;
 pub use read::is_recipe;
 pub use reshard::{ReshardLayout, ReshardLayoutError};

@@ -18,6 +18,7 @@ pub(super) fn recipe(table: &Table, path: &str, findings: &mut Findings) -> Opti
     let recipe = full_size_recipe(table, path, findings)?;
     let errors_before = findings.error_count();
     rules::size(&recipe, &table.place, findings);
+    schedule_rules::samples(&recipe, table, findings);
     (findings.error_count() == errors_before).then_some(recipe)
 }
 

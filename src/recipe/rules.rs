@@ -3,7 +3,9 @@
 //! Sources: Megatron-LM's `validate_args` (`megatron/training/arguments.py`) and
 //! `TransformerConfig.__post_init__`; the multiples of four are those of our vec4 kernels.
 
-use super::{Determinism, KV_CHANNELS_MAX, MICROBATCH_COUNT_MAX, Recipe, STATE_BYTES_MAX};
+use super::{
+    BUFFER_WORDS_MAX, Determinism, KV_CHANNELS_MAX, MICROBATCH_COUNT_MAX, Recipe, STATE_BYTES_MAX,
+};
 use crate::diagnostic::document::Read;
 use crate::diagnostic::{Diagnostic, Findings, Place};
 
@@ -107,7 +109,9 @@ pub(super) fn layout(draft: &Draft, table: &Place, findings: &mut Findings) {
 /// The memory that the recipe is known to need.
 pub(super) fn size(recipe: &Recipe, table: &Place, findings: &mut Findings) {
     let bytes = recipe.state_bytes_min();
-    if bytes > STATE_BYTES_MAX {
+    if bytes <= STATE_BYTES_MAX {
+        buffers(recipe, table, findings);
+    } else {
         let gib = bytes >> 30;
         let limit = STATE_BYTES_MAX >> 30;
         let message = format!("the virtual ranks would hold at least {gib} GiB of training state");
@@ -123,6 +127,25 @@ pub(super) fn size(recipe: &Recipe, table: &Place, findings: &mut Findings) {
                 ),
         );
     }
+}
+
+/// No buffer of a rank is larger than the training program can address.
+fn buffers(recipe: &Recipe, table: &Place, findings: &mut Findings) {
+    let sizes = recipe.buffer_sizes();
+    let step = sizes.step_words_max(&recipe.step_sizes());
+    let step = (step > BUFFER_WORDS_MAX).then_some(("a step's gradients or tokens", step));
+    let Some((name, words)) = sizes.too_large().or(step) else {
+        return;
+    };
+    let message = format!("{name} would have {words} words on a virtual rank");
+    findings.push(
+        Diagnostic::error("too-large", message)
+            .at(
+                table,
+                format!("expected at most {BUFFER_WORDS_MAX} in one buffer"),
+            )
+            .with_help("keep the layout and scale the model and its microbatches down"),
+    );
 }
 
 struct Rules<'a> {

@@ -66,13 +66,18 @@ fn interleaving(recipe: &Recipe, rules: &mut Rules<'_>) {
             "Megatron-LM: a chunk's microbatches must fill the pipeline before the next chunk's \
              turn",
         );
-    } else if !microbatches.is_multiple_of(group) {
+    }
+    let last = microbatches % group.max(1);
+    if group >= stages && group <= microbatches && last != 0 && last < stages {
         rules.refuse(
             key,
-            format!("{microbatches} microbatches a step are no multiple of groups of {group}"),
-            format!("expected a divisor of {microbatches}"),
-            "a short last group is not simulated: two microbatches would be in the output layer at \
-             once",
+            format!(
+                "the last group has {last} of {microbatches} microbatches, over {stages} stages"
+            ),
+            format!("expected a last group of none or of at least {stages}"),
+            "Megatron-LM: \"The remainder of M (the total micro-batches) divided by N (number of \
+             contiguous micro-batches in a virtual pipeline stage) should be 0, or larger than or \
+             equal to the pipeline-parallel size\"",
         );
     }
 }
@@ -120,6 +125,13 @@ fn learning_rate(recipe: &Recipe, rules: &mut Rules<'_>) {
             "OptimizerParamScheduler: `assert self.max_lr >= self.min_lr`",
         );
     }
+}
+
+/// The scheduler that runs counts samples in 32 bits (`learning_rate.wgsl`); a job that is only
+/// scaled from may count further.
+pub(super) fn samples(recipe: &Recipe, table: &Table, findings: &mut Findings) {
+    let mut rules = Rules { table, findings };
+    let decay = recipe.lr_decay_iters;
     let samples = u64::from(decay) * u64::from(recipe.global_batch_size);
     if samples > u64::from(u32::MAX) {
         rules.refuse(
@@ -246,7 +258,7 @@ mod tests {
             (
                 "num_virtual_stages_per_pipeline_rank = 2\n\
                  microbatch_group_size_per_virtual_pipeline_stage = 3",
-                "no multiple of groups of 3",
+                "the last group has 1 of 4 microbatches",
             ),
             (
                 "num_distributed_optimizer_instances = 3",

@@ -152,6 +152,22 @@ fn absurd_state_is_refused_before_it_is_allocated() {
     );
 }
 
+/// 1024 sequences of 65,536 tokens: their logits alone are 2^34 words.
+#[test]
+fn a_buffer_that_no_rank_can_hold_is_refused_where_it_is_written() {
+    let text = sample()
+        .replace("seq_length = 32", "seq_length = 65536")
+        .replace("micro_batch_size = 1", "micro_batch_size = 1024")
+        .replace("global_batch_size = 16", "global_batch_size = 16384");
+    let findings = read(&text).unwrap_err();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].code, "too-large");
+    assert!(
+        findings[0].message.starts_with("the logits"),
+        "{findings:?}"
+    );
+}
+
 #[test]
 fn several_faults_are_reported_in_one_run() {
     let text = sample().replace("num_layers = 4", "num_layers = 5\ncolour = 1");

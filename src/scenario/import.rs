@@ -25,10 +25,15 @@ pub fn import(
     findings: &mut Findings,
 ) -> Option<Import> {
     let (given, understood) = imported::job(source, path, overrides, findings)?;
-    let scenario = imported::small(&understood, source, overrides, findings).map(|scaled| {
+    let small = imported::small(&understood, source, overrides, findings);
+    let scenario = small.and_then(|scaled| {
         let text = imported::generated(&given, &understood, &scaled, path, overrides);
+        // What a check would refuse is refused here, too.
+        imported::read_back(source, &text, path, overrides, findings)?;
         let name = escaped(&source.name);
-        format!("# Made of {name} by `bitproof import recipe`.\n{text}")
+        Some(format!(
+            "# Made of {name} by `bitproof import recipe`.\n{text}"
+        ))
     });
     Some(Import {
         given,

@@ -54,11 +54,13 @@ struct Checkpoint {
     reshard: Vec<String>,
 }
 
-/// What is said about a job without running it: every finding, errors included.
+/// What is said about a job without running it: every finding, errors included, up to those of the
+/// scaled scenario and of the command line.
 pub(super) fn linted(source: &Source, path: &Path, overrides: &Overrides) -> Vec<Diagnostic> {
-    let mut findings = Findings::default();
-    job(source, path, overrides, &mut findings);
-    findings.into_vec()
+    match scenario(source, path, overrides) {
+        Ok(loaded) => loaded.warnings,
+        Err(findings) => findings,
+    }
 }
 
 /// The job's scenario, scaled.
@@ -73,8 +75,7 @@ pub(super) fn scenario(
     };
     let loaded = small(&understood, source, overrides, &mut findings).and_then(|scaled| {
         let text = generated(&given, &understood, &scaled, path, overrides);
-        let name = format!("{} (scaled)", source.name);
-        let mut loaded = from_generated(&Source::new(name, text), path, overrides, &mut findings)?;
+        let mut loaded = read_back(source, &text, path, overrides, &mut findings)?;
         loaded.imported = Some(imported(source, &given, &understood, scaled));
         Some(loaded)
     });
@@ -148,7 +149,7 @@ pub(super) fn small(
         .as_ref()
         .filter(|_| !findings.has_errors())?;
     let resumed_on = understood.rerun.resharding.iter().map(|to| {
-        let chunks = to.num_virtual_stages_per_pipeline_rank.unwrap_or(1);
+        let chunks = to.num_virtual_stages_per_pipeline_rank;
         let stages = to.pipeline_model_parallel_size.saturating_mul(chunks);
         (to.tensor_model_parallel_size, stages)
     });
@@ -201,18 +202,7 @@ fn checkpoint(understood: &Understood, steps: u32, asked: u32) -> Option<Checkpo
         .recipe
         .as_ref()
         .map_or(1, |full| full.train_iters.max(1));
-    let reshard = rerun.resharding.iter().map(|to| {
-        let chunks = to.num_virtual_stages_per_pipeline_rank;
-        format!(
-            "{}x{}x{}",
-            to.tensor_model_parallel_size,
-            to.pipeline_model_parallel_size,
-            chunks
-                .filter(|chunks| *chunks > 1)
-                .map_or("None".to_string(), |chunks| chunks.to_string())
-        )
-    });
-    let reshard: Vec<String> = reshard.collect();
+    let reshard: Vec<String> = rerun.resharding.iter().map(ToString::to_string).collect();
     // A run of one step cannot be resumed: it is left to the reader of the scenario to say so.
     let last = asked.checked_sub(1).filter(|last| *last > 0)?;
     if rerun.restarts.is_empty() && reshard.is_empty() {
@@ -235,12 +225,15 @@ fn checkpoint(understood: &Understood, steps: u32, asked: u32) -> Option<Checkpo
     })
 }
 
-fn from_generated(
+/// Reads the generated text as any scenario.
+pub(super) fn read_back(
     source: &Source,
+    text: &str,
     path: &Path,
     overrides: &Overrides,
     findings: &mut Findings,
 ) -> Option<super::Scenario> {
+    let source = &Source::new(format!("{} (scaled)", source.name), text);
     // What the job is was said above; these change the small scenario only.
     let overrides = Overrides {
         world: None,
@@ -330,3 +323,6 @@ impl Imported {
         is_assumed(&self.world)
     }
 }
+
+#[cfg(test)]
+mod tests;

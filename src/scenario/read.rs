@@ -6,7 +6,7 @@ use std::path::Path;
 use super::*;
 use crate::diagnostic::document::{Item, Reader, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place, escaped, open_regular};
-use crate::plan::Environment;
+use crate::recipe::nccl::judge;
 
 /// Where the document stands.
 pub(super) struct Site<'a> {
@@ -106,7 +106,7 @@ fn recipe(reader: &mut Reader<'_>, site: &Site<'_>) -> Option<Recipe> {
         table.overlay(over);
     }
     let recipe = Recipe::from_table(&table, path, reader.findings);
-    environment(&table, reader.findings);
+    environment(&table, recipe.as_ref(), reader.findings);
     recipe
 }
 
@@ -128,12 +128,11 @@ fn grown(recipe: Recipe, overrides: &Overrides, findings: &mut Findings) -> Opti
 
 /// What NCCL would make of the environment: a value that it or we cannot follow is an error here,
 /// with its place, and not in the middle of a check.
-fn environment(recipe: &Table, findings: &mut Findings) {
-    let Some(table) = recipe.table("env") else {
+fn environment(table: &Table, recipe: Option<&Recipe>, findings: &mut Findings) {
+    let Some(table) = table.table("env") else {
         return;
     };
-    let mut is_sound = true;
-    let mut variables = Vec::new();
+    let errors_before = findings.error_count();
     for (name, entry) in &table.entries {
         let value = match &entry.item.value {
             Value::Text(text) => text.clone(),
@@ -141,21 +140,16 @@ fn environment(recipe: &Table, findings: &mut Findings) {
             // The recipe has complained already.
             _ => continue,
         };
-        if let Err(error) = Environment::parse([(name.as_str(), value.as_str())]) {
-            is_sound = false;
-            findings.push(
-                Diagnostic::error("environment", error.to_string())
-                    .at(&entry.item.place, "read as NCCL reads it"),
-            );
-        }
-        variables.push((name.as_str(), value));
+        let finding = judge::unreadable(name, &value, &entry.item.place);
+        finding.into_iter().for_each(|found| findings.push(found));
     }
-    let all = variables
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()));
-    if let (true, Err(error)) = (is_sound, Environment::parse(all)) {
-        let finding = Diagnostic::error("environment", error.to_string());
-        findings.push(finding.at(&table.place, "these values do not go together"));
+    let Some(recipe) = recipe.filter(|_| findings.error_count() == errors_before) else {
+        return;
+    };
+    if let Some(error) = recipe.nccl_refusal() {
+        let entry = table.entries.get(error.variable());
+        let place = entry.map_or(&table.place, |entry| &entry.item.place);
+        findings.push(judge::finding(&error, place));
     }
 }
 

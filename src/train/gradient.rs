@@ -40,6 +40,13 @@ pub fn shards(options: &TrainOptions) -> bool {
     options.use_distributed_optimizer && options.layout.instance_size() > 1
 }
 
+/// The module that a bucket's reduction is named by.
+const BUCKET: &str = "ddp.bucket";
+
+fn bucket_module(number: usize) -> String {
+    format!("{BUCKET}{number}")
+}
+
 fn reduce_dtype(options: &TrainOptions) -> Dtype {
     if options.grad_reduce_in_bf16 {
         Dtype::Bf16
@@ -49,6 +56,11 @@ fn reduce_dtype(options: &TrainOptions) -> Dtype {
 }
 
 impl Gradients {
+    /// The number of the bucket that is reduced in `module`.
+    pub fn bucket_of(module: &str) -> Option<usize> {
+        module.strip_prefix(BUCKET)?.parse().ok()
+    }
+
     pub fn allocate(
         rank: &mut Rank,
         options: &TrainOptions,
@@ -173,13 +185,13 @@ impl Gradients {
         for (number, bucket) in layout.buckets.iter().enumerate() {
             let words = whole.slice(bucket.range.start, bucket.len());
             let shard = self.shard_of(options, bucket.range.start, bucket.len());
-            rank.module(&format!("ddp.bucket{number}"), |rank| {
+            rank.module(&bucket_module(number), |rank| {
                 handles.push(self.issue(rank, groups, words, shard));
             });
         }
         for (number, (handle, bucket)) in handles.into_iter().zip(&layout.buckets).enumerate() {
             let shard = self.shard_of(options, bucket.range.start, bucket.len());
-            rank.module(&format!("ddp.bucket{number}"), |rank| {
+            rank.module(&bucket_module(number), |rank| {
                 rank.wait(handle);
                 self.add_received(rank, options, bucket.range.start, bucket.len(), shard);
             });
@@ -200,7 +212,7 @@ impl Gradients {
         for (number, bucket) in reduction.layout.buckets.iter().enumerate() {
             let shard = self.shard_of(reduction.options, bucket.range.start, bucket.len());
             let shard = shard.expect("the gradients are sharded");
-            rank.module(&format!("ddp.bucket{number}"), |rank| {
+            rank.module(&bucket_module(number), |rank| {
                 let family = Family::OptimizerInstances;
                 let op = "all_reduce_instances";
                 handles.push(rank.all_reduce(op, family, group, shard, Combine::Sum));

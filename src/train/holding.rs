@@ -41,7 +41,45 @@ pub struct FlatPlace {
     pub words: Range<u32>,
 }
 
+/// A word of a gradient bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketWord {
+    /// Counted in the bucket.
+    pub place: u64,
+    /// The whole model's tensor that it is of, and its element there.
+    pub whole: String,
+    pub index: u64,
+    /// The rank's name of its part of the tensor.
+    pub held_as: String,
+}
+
 impl TrainOptions {
+    /// The words of bucket `number` of `rank` that are of a parameter; for options that pass
+    /// [`TrainOptions::check`].
+    ///
+    /// # Panics
+    /// For a bucket that the rank has not.
+    pub fn bucket_words(&self, rank: u32, number: usize) -> Vec<BucketWord> {
+        let holding = Holding::of(self, rank);
+        let bucket = FlatLayout::of(self, holding.place.stage).buckets[number]
+            .range
+            .clone();
+        let mut words = Vec::with_capacity(bucket.len());
+        for (parameter, offset) in holding.parameters.iter().zip(&holding.offsets) {
+            let (from, to) = (
+                bucket.start.max(*offset),
+                bucket.end.min(offset + parameter.len()),
+            );
+            words.extend((from..to).map(|word| BucketWord {
+                place: u64::from(word - bucket.start),
+                whole: parameter.whole_name().to_string(),
+                index: holding.whole_index(parameter, word - offset),
+                held_as: parameter.name.clone(),
+            }));
+        }
+        words
+    }
+
     /// The parameters of `rank` and their places in its flat buffers, in the order in which they
     /// lie; for options that pass [`TrainOptions::check`].
     pub fn flat_places(&self, rank: u32) -> Vec<FlatPlace> {

@@ -160,9 +160,13 @@ impl TrainOptions {
         );
         buffers.add(3, u64::from(microbatches) * tokens);
         if stage + 1 == stages {
-            buffers.add(2, tokens * u64::from(shape.local_vocab()));
-            buffers.add(1, sizes.whole);
-            buffers.add(5, tokens);
+            let schedule = self.pipeline_schedule(stage);
+            let schedule = schedule.expect("the options were checked");
+            let last = self.layout.num_virtual_stages_per_pipeline_rank - 1;
+            let kept = u64::from(in_flight(&schedule, last));
+            buffers.add(1 + kept, tokens * u64::from(shape.local_vocab()));
+            buffers.add(kept, sizes.whole);
+            buffers.add(5 * kept, tokens);
         }
         buffers.0
     }

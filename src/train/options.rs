@@ -3,7 +3,10 @@
 use crate::job::{ScheduleError, Slot, interleaved, one_f_one_b};
 use crate::model::{ModelShape, Orders, Recompute, Selective, ShapeError};
 use crate::numerics::Dtype;
-use crate::recipe::{LrDecayStyle, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule};
+use crate::recipe::{
+    BUFFER_WORDS_MAX, LrDecayStyle, MICROBATCH_COUNT_MAX, Recipe, RecomputeGranularity,
+    RecomputeMethod, RecomputeModule, StepSizes,
+};
 use crate::train::layout::{Layout, LayoutError};
 
 /// Everything that the training program depends on, apart from the data and the rank.
@@ -140,9 +143,6 @@ fn recompute(recipe: &Recipe) -> Recompute {
     }
 }
 
-/// Words that one buffer of one rank may have.
-const WORDS_MAX: u64 = 1 << 28;
-
 /// Options that do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -162,7 +162,7 @@ pub enum OptionsError {
          {data} data-parallel ranks"
     )]
     Batch { global: u32, micro: u32, data: u32 },
-    #[error("a step of {0} microbatches is more than the limit of 4096")]
+    #[error("a step of {0} microbatches is more than the limit of {MICROBATCH_COUNT_MAX}")]
     TooManyMicrobatches(u32),
     #[error(
         "ddp_reduce_scatter_with_fp32_accumulation needs use_distributed_optimizer: an all-reduce \
@@ -173,12 +173,6 @@ pub enum OptionsError {
     EmptyBucket,
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    #[error(
-        "{microbatches} microbatches are not a multiple of \
-         microbatch_group_size_per_virtual_pipeline_stage = {group}: a short last group is not \
-         simulated"
-    )]
-    ShortGroup { microbatches: u32, group: u32 },
     #[error("num_distributed_optimizer_instances = {0} needs use_distributed_optimizer")]
     InstancesAlone(u32),
     #[error("full recomputation of 0 layers at a time")]
@@ -209,7 +203,7 @@ impl TrainOptions {
                 data,
             });
         }
-        if self.microbatches() > 4096 {
+        if self.microbatches() > MICROBATCH_COUNT_MAX {
             return Err(OptionsError::TooManyMicrobatches(self.microbatches()));
         }
         if self.ddp_reduce_scatter_with_fp32_accumulation && !self.use_distributed_optimizer {
@@ -264,15 +258,6 @@ impl TrainOptions {
             return Ok(());
         }
         self.pipeline_schedule(0)?;
-        let group = self.microbatch_group_size_per_virtual_pipeline_stage;
-        let microbatches = self.microbatches();
-        // The last chunk would go forward again before its backward: the head has one microbatch.
-        if !microbatches.is_multiple_of(group) {
-            return Err(OptionsError::ShortGroup {
-                microbatches,
-                group,
-            });
-        }
         Ok(())
     }
 
@@ -342,23 +327,16 @@ impl TrainOptions {
 
     /// The greatest flat buffers, in 64 bits, before anything multiplies in 32.
     fn check_words(&self) -> Result<(), OptionsError> {
-        let model = &self.model;
-        let whole = model.parameter_words_max();
-        // What alignment may add: to each parameter, and to each bucket. A layer has two norms and
-        // four linears, each with a bias; the ends have two tables, a norm and a matrix.
-        let parameters = 12 * u64::from(model.num_layers) + 5;
-        let full = |size: u32| (whole / u64::from(size) + 3).min(parameters);
-        // A shared embedding may cut a bucket in three.
-        let buckets = self.ddp_bucket_size.map_or(3, full);
-        let padding = parameters + buckets * u64::from(self.layout.data_parallel_size);
-        let flat = whole.saturating_add(padding.saturating_mul(128));
-        let microbatches = u64::from(self.microbatches());
-        let tokens = microbatches.saturating_mul(u64::from(model.tokens()));
-        let words = flat.saturating_mul(microbatches).max(tokens);
-        if words > WORDS_MAX {
+        let step = StepSizes {
+            microbatches: self.microbatches(),
+            data_parallel_size: self.layout.data_parallel_size,
+            ddp_bucket_size: self.ddp_bucket_size,
+        };
+        let words = self.model.buffer_sizes().step_words_max(&step);
+        if words > BUFFER_WORDS_MAX {
             return Err(OptionsError::TooLarge {
                 words,
-                limit: WORDS_MAX,
+                limit: BUFFER_WORDS_MAX,
             });
         }
         Ok(())
@@ -485,7 +463,7 @@ pub(super) mod tests {
             ),
             (|o| o.layout.data_parallel_size = u32::MAX, "ranks"),
             (|o| o.global_batch_size = 15, "global_batch_size"),
-            (|o| o.global_batch_size = 4 * 5000, "4096"),
+            (|o| o.global_batch_size = 4 * 1025, "1024"),
             (|o| o.ddp_bucket_size = Some(0), "ddp_bucket_size"),
             (|o| o.adam_beta2 = 1.0, "adam_beta2"),
             (|o| o.clip_grad = f32::INFINITY, "clip_grad"),
@@ -504,7 +482,7 @@ pub(super) mod tests {
                 "needs use_distributed_optimizer",
             ),
             (|o| interleave(o, 1), "microbatch_group_size_per_vp_stage"),
-            (|o| interleave(o, 3), "short last group"),
+            (|o| interleave(o, 4), "the last group has 1 of 5"),
         ];
         for (spoil, expected) in cases {
             let mut options = options();

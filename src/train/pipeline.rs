@@ -65,11 +65,6 @@ impl Pipeline {
         schedule: Vec<Slot>,
         rng: Generators,
     ) -> Pipeline {
-        let has_head = gpts.iter().any(|(gpt, _)| gpt.head.is_some());
-        assert!(
-            !has_head || head_is_free(&schedule),
-            "the last chunk goes backward at once after each forward"
-        );
         let shape = gpts[0].0.stage.shape.clone();
         let words = shape.local_tokens() * shape.hidden_size;
         let count = gpts.len();
@@ -231,19 +226,6 @@ pub(super) fn in_flight(schedule: &[Slot], chunk: u32) -> u32 {
         most = most.max(now);
     }
     most
-}
-
-/// Whether each forward of the last chunk is followed by its own backward, as on the last stage.
-fn head_is_free(schedule: &[Slot]) -> bool {
-    let last = schedule.iter().map(|slot| slot.chunk).max();
-    let is_forward = |slot: &Slot| slot.work == Work::Forward && Some(slot.chunk) == last;
-    let followed = |pair: &[Slot]| {
-        let (forward, next) = (pair[0], pair[1]);
-        !is_forward(&forward)
-            || (next.work, next.microbatch, next.chunk)
-                == (Work::Backward, forward.microbatch, forward.chunk)
-    };
-    schedule.windows(2).all(followed)
 }
 
 #[cfg(test)]

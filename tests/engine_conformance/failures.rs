@@ -49,6 +49,17 @@ pub fn an_index_outside_is_told_with_its_launch(engine: &mut dyn Engine) {
     assert_eq!(extent, COUNT);
     engine.run(&launches[..2]).expect("inside");
     engine.settle().expect("nothing is left of the fault");
+    engine.note(&launches[0].operands).expect("in the arena");
+    let told = engine
+        .run(&launches[2..])
+        .and_then(|()| engine.noted().map(drop));
+    assert!(
+        matches!(told, Err(EngineError::OutOfExtent { .. })),
+        "{told:?}"
+    );
+    // The cpu engine tells at once, and has the note still.
+    let _ = engine.noted();
+    assert_eq!(engine.noted().expect("none was asked for"), []);
     for launch in &launches {
         let behind = Span {
             offset_words: COUNT,

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bitproof::engine::cpu::CpuEngine;
+use bitproof::engine::self_test::SelfTest;
 use bitproof::engine::{
     ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span,
 };
 use bitproof::kernel::{Kernel, Registry};
-use bitproof::numerics::Dtype;
+use bitproof::numerics::{Digest, Dtype};
 use bitproof::recipe::LrDecayStyle;
 use bitproof::train::{Run, TrainOptions, program};
 use bitproof::world::{RunOptions, Unobserved};
@@ -91,6 +92,14 @@ impl Engine for Recorder {
     fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError> {
         self.inner.write(span, words)
     }
+
+    fn note(&mut self, spans: &[Span]) -> Result<(), EngineError> {
+        self.inner.note(spans)
+    }
+
+    fn noted(&mut self) -> Result<Vec<Digest>, EngineError> {
+        self.inner.noted()
+    }
 }
 
 /// Recipes that between them launch every shader.
@@ -126,6 +135,8 @@ fn recorded() -> BTreeMap<String, Vec<Sample>> {
         let record = world(&options).run(&mut recorder, &run, &program, &mut Unobserved);
         record.unwrap_or_else(|error| panic!("{error}"));
     }
+    let registry = Registry::new().expect("shaders link");
+    SelfTest::run(&mut recorder, &registry).expect("the cpu engine is tested");
     recorder.samples
 }
 

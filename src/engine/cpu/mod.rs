@@ -36,6 +36,8 @@ pub struct CpuEngine {
     workers: usize,
     /// Runs begun.
     runs: u64,
+    /// Digests that were asked for and not fetched yet.
+    noted: Vec<Digest>,
     /// `None` with one worker: everything runs on the calling thread.
     pool: Option<rayon::ThreadPool>,
 }
@@ -77,6 +79,7 @@ impl CpuEngine {
             spares: Spares::default(),
             workers,
             runs: 0,
+            noted: Vec::new(),
             pool,
         })
     }
@@ -392,6 +395,16 @@ impl Engine for CpuEngine {
         }
         target.copy_from_slice(words);
         Ok(())
+    }
+
+    fn note(&mut self, spans: &[Span]) -> Result<(), EngineError> {
+        let digests = self.digests(spans)?;
+        self.noted.extend(digests);
+        Ok(())
+    }
+
+    fn noted(&mut self) -> Result<Vec<Digest>, EngineError> {
+        Ok(std::mem::take(&mut self.noted))
     }
 
     fn digests(&mut self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {

@@ -165,11 +165,16 @@ mod tests {
     use super::Gaps;
     use proptest::prelude::*;
 
+    /// Takes so many words, or gives one of the places held back.
+    fn a_move() -> impl Strategy<Value = (bool, u32, prop::sample::Index)> {
+        (any::<bool>(), 1u32..9, any::<prop::sample::Index>())
+    }
+
     proptest! {
         /// Against a map of which word belongs to whom.
         #[test]
         fn places_never_overlap_and_all_comes_back(
-            moves in prop::collection::vec((any::<bool>(), 1u32..9, any::<prop::sample::Index>()), 0..60)
+            moves in prop::collection::vec(a_move(), 0..60)
         ) {
             let mut gaps = Gaps::whole(64);
             let mut held: Vec<(u32, u32)> = Vec::new();

@@ -44,6 +44,8 @@ pub struct WgpuEngine {
     arenas: Vec<Arena>,
     /// Runs begun.
     runs: u64,
+    /// Digests that were asked for and not fetched yet; those of logged words come with `noted`.
+    noted: Vec<Digest>,
 }
 
 struct Arena {
@@ -51,6 +53,13 @@ struct Arena {
     /// `None` once it was released.
     place: Option<Place>,
     words: u32,
+}
+
+/// Spans that lie on one shard, with their places in the list that they are from.
+#[derive(Clone, Default)]
+struct OnShard {
+    places: Vec<usize>,
+    words: Vec<Words>,
 }
 
 impl WgpuEngine {
@@ -73,6 +82,7 @@ impl WgpuEngine {
             signatures: Vec::new(),
             arenas: Vec::new(),
             runs: 0,
+            noted: Vec::new(),
         })
     }
 
@@ -137,13 +147,13 @@ impl WgpuEngine {
         Ok((arena.shard as usize, Words { heap, start, len }))
     }
 
-    /// The spans of each shard, with their places in the list.
-    fn by_shard(&self, spans: &[Span]) -> Result<Vec<(Vec<usize>, Vec<Words>)>, EngineError> {
-        let mut of = vec![(Vec::new(), Vec::new()); self.shards.len()];
+    /// The spans of each shard.
+    fn by_shard(&self, spans: &[Span]) -> Result<Vec<OnShard>, EngineError> {
+        let mut of = vec![OnShard::default(); self.shards.len()];
         for (place, span) in spans.iter().enumerate() {
             let (shard, words) = self.resolve(*span)?;
-            of[shard].0.push(place);
-            of[shard].1.push(words);
+            of[shard].places.push(place);
+            of[shard].words.push(words);
         }
         Ok(of)
     }
@@ -152,24 +162,36 @@ impl WgpuEngine {
     fn copy_on_host(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
         let sources: Vec<Span> = copies.iter().map(|copy| copy.from).collect();
         let mut words: Vec<Vec<u32>> = vec![Vec::new(); copies.len()];
-        for (shard, (places, spans)) in self.by_shard(&sources)?.into_iter().enumerate() {
-            let held: Vec<Vec<u32>> = self.shards[shard].with_words(&spans, |held| {
+        for (shard, on) in self.by_shard(&sources)?.into_iter().enumerate() {
+            let held: Vec<Vec<u32>> = self.shards[shard].with_words(&on.words, |held| {
                 held.iter().map(|words| words.to_vec()).collect()
             })?;
-            for (place, held) in places.into_iter().zip(held) {
+            for (place, held) in on.places.into_iter().zip(held) {
                 words[place] = held;
             }
         }
         let targets: Vec<Span> = copies.iter().map(|copy| copy.to).collect();
-        for (shard, (places, spans)) in self.by_shard(&targets)?.into_iter().enumerate() {
-            let pieces: Vec<(Words, &[u32])> = spans
+        for (shard, on) in self.by_shard(&targets)?.into_iter().enumerate() {
+            let pieces: Vec<(Words, &[u32])> = on
+                .words
                 .into_iter()
-                .zip(places)
+                .zip(on.places)
                 .map(|(to, place)| (to, &words[place][..]))
                 .collect();
             self.shards[shard].write(&pieces)?;
         }
         Ok(())
+    }
+
+    /// Digests what a shard has logged.
+    fn take_logged(&mut self, shard: usize) -> Result<(), EngineError> {
+        let noted = &mut self.noted;
+        self.shards[shard].with_logged(|places, words| {
+            let digests = words.par_iter().map(|words| Digest::of_words(words));
+            for (place, digest) in places.iter().zip(digests.collect::<Vec<_>>()) {
+                noted[*place] = digest;
+            }
+        })
     }
 
     fn copy_on_device(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
@@ -400,18 +422,48 @@ impl Engine for WgpuEngine {
         }
     }
 
+    fn note(&mut self, spans: &[Span]) -> Result<(), EngineError> {
+        if self.shards.iter().all(|shard| shard.device.mappable) {
+            // The host reads them in place, which is cheaper than a copy.
+            let digests = self.digests(spans)?;
+            self.noted.extend(digests);
+            return Ok(());
+        }
+        let begin = self.noted.len();
+        self.noted.resize(begin + spans.len(), Digest::default());
+        for (shard, on) in self.by_shard(spans)?.into_iter().enumerate() {
+            for (place, words) in on.places.into_iter().zip(on.words) {
+                if !self.shards[shard].has_room_to_log(words) {
+                    self.take_logged(shard)?;
+                }
+                self.shards[shard].log(begin + place, words)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn noted(&mut self) -> Result<Vec<Digest>, EngineError> {
+        // Every log is emptied, whatever becomes of the others.
+        let taken: Vec<Result<(), EngineError>> = (0..self.shards.len())
+            .map(|shard| self.take_logged(shard))
+            .collect();
+        let noted = std::mem::take(&mut self.noted);
+        taken.into_iter().collect::<Result<(), EngineError>>()?;
+        Ok(noted)
+    }
+
     fn digests(&mut self, spans: &[Span]) -> Result<Vec<Digest>, EngineError> {
         let mut digests = vec![Digest::default(); spans.len()];
         // Every device begins before the first is waited for.
         self.shards.iter_mut().for_each(Shard::submit);
-        for (shard, (places, words)) in self.by_shard(spans)?.into_iter().enumerate() {
-            let held = self.shards[shard].with_words(&words, |held| {
+        for (shard, on) in self.by_shard(spans)?.into_iter().enumerate() {
+            let held = self.shards[shard].with_words(&on.words, |held| {
                 let shared = held.par_iter().with_min_len(64);
                 shared
                     .map(|words| Digest::of_words(words))
                     .collect::<Vec<_>>()
             })?;
-            for (place, digest) in places.into_iter().zip(held) {
+            for (place, digest) in on.places.into_iter().zip(held) {
                 digests[place] = digest;
             }
         }

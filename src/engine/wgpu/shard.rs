@@ -2,7 +2,7 @@
 //! (software adapters do), the host reads and writes arenas in place, once the device is idle;
 //! elsewhere through copies in the device's own order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::adapter::Device;
@@ -36,6 +36,18 @@ impl Words {
     }
 }
 
+/// Words that are copied aside as they are, to be digested later.
+#[derive(Default)]
+struct Log {
+    buffer: Option<wgpu::Buffer>,
+    words: u64,
+    /// What each was asked for by, and its length.
+    entries: Vec<(usize, u32)>,
+}
+
+/// Words of a log.
+const LOG_WORDS: u64 = 1 << 24;
+
 pub(super) struct Shard {
     pub device: Device,
     heaps: Heaps,
@@ -43,6 +55,7 @@ pub(super) struct Shard {
     /// Bind groups by program and heaps: heaps are never moved or given back.
     groups: BTreeMap<(u32, Vec<u32>), wgpu::BindGroup>,
     stream: Stream,
+    log: Log,
     /// Where copies go that cannot be made in place, and their capacity in words.
     readback: Option<(wgpu::Buffer, u64)>,
     between: Option<(wgpu::Buffer, u64)>,
@@ -59,6 +72,7 @@ impl Shard {
             programs: Vec::new(),
             groups: BTreeMap::new(),
             stream,
+            log: Log::default(),
             readback: None,
             between: None,
         })
@@ -133,6 +147,12 @@ impl Shard {
         self.stream.submit(&self.device);
     }
 
+    /// Submissions so far.
+    #[cfg(test)]
+    pub fn submissions(&self) -> u64 {
+        self.stream.submissions
+    }
+
     /// Waits for the device.
     ///
     /// # Errors
@@ -182,14 +202,13 @@ impl Shard {
         look: impl FnOnce(&[&[u32]]) -> T,
     ) -> Result<T, EngineError> {
         let mut views: BTreeMap<u32, wgpu::BufferView> = BTreeMap::new();
-        for span in spans.iter().filter(|span| span.len > 0) {
-            if !views.contains_key(&span.heap) {
-                self.open(span.heap, Access::Read)?;
-                let buffer = &self.heaps.heaps[span.heap as usize].buffer;
-                let view = buffer.get_mapped_range(..);
-                let view = view.map_err(|error| stream::failed(&self.device, error.to_string()))?;
-                views.insert(span.heap, view);
-            }
+        let used = spans.iter().filter(|span| span.len > 0);
+        let heaps: BTreeSet<u32> = used.map(|span| span.heap).collect();
+        for heap in heaps {
+            self.open(heap, Access::Read)?;
+            let view = self.heaps.heaps[heap as usize].buffer.get_mapped_range(..);
+            let view = view.map_err(|error| stream::failed(&self.device, error.to_string()))?;
+            views.insert(heap, view);
         }
         let words = |span: &Words| -> &[u32] {
             match views.get(&span.heap) {
@@ -258,16 +277,65 @@ impl Shard {
         stream::read_back(&self.device, &buffer, total)
     }
 
+    /// Whether `words` can be logged before the log must be read.
+    pub fn has_room_to_log(&self, words: Words) -> bool {
+        self.log.entries.is_empty() || self.log.words + u64::from(words.len) <= LOG_WORDS
+    }
+
+    /// Copies `words` aside, in the device's order. `place` comes back with them.
+    pub fn log(&mut self, place: usize, words: Words) -> Result<(), EngineError> {
+        let needed = LOG_WORDS.max(u64::from(words.len));
+        let has = self.log.buffer.as_ref().map_or(0, wgpu::Buffer::size);
+        if has < needed * WORD {
+            assert!(self.log.entries.is_empty(), "the caller has read the log");
+            self.log.buffer = Some(stream::readback(&self.device, needed));
+        }
+        let buffer = self.log.buffer.as_ref().expect("just made");
+        if words.len > 0 {
+            let heap = &self.heaps.heaps[words.heap as usize].buffer;
+            let (from, bytes) = (u64::from(words.start) * WORD, u64::from(words.len) * WORD);
+            let encoder = self.stream.encoder(&self.device);
+            encoder.copy_buffer_to_buffer(heap, from, buffer, self.log.words * WORD, bytes);
+        }
+        self.log.words += u64::from(words.len);
+        self.log.entries.push((place, words.len));
+        Ok(())
+    }
+
+    /// Shows what was logged, with the places that it was logged for, and empties the log.
+    pub fn with_logged(
+        &mut self,
+        look: impl FnOnce(&[usize], &[&[u32]]),
+    ) -> Result<(), EngineError> {
+        let entries = std::mem::take(&mut self.log.entries);
+        let total = std::mem::take(&mut self.log.words);
+        if entries.is_empty() {
+            return Ok(());
+        }
+        self.settle()?;
+        let buffer = self.log.buffer.as_ref().expect("it holds entries");
+        let words = match total {
+            0 => Vec::new(),
+            _ => stream::read_back(&self.device, buffer, total)?,
+        };
+        let mut rest = &words[..];
+        let mut parts = Vec::with_capacity(entries.len());
+        for (_, len) in &entries {
+            let (part, after) = rest.split_at(*len as usize);
+            parts.push(part);
+            rest = after;
+        }
+        let places: Vec<usize> = entries.iter().map(|(place, _)| *place).collect();
+        look(&places, &parts);
+        Ok(())
+    }
+
     /// Writes all pieces, none of which overlaps another.
     pub fn write(&mut self, pieces: &[(Words, &[u32])]) -> Result<(), EngineError> {
         if !self.device.mappable {
-            // What was recorded before reads the old words; the queue keeps that order.
-            self.submit();
             for (to, words) in pieces {
                 let buffer = &self.heaps.heaps[to.heap as usize].buffer;
-                let at = u64::from(to.start) * WORD;
-                let bytes = bytemuck::cast_slice(words);
-                self.device.queue.write_buffer(buffer, at, bytes);
+                self.stream.write(&self.device, buffer, to.start, words);
             }
             return Ok(());
         }

@@ -10,6 +10,8 @@ use crate::engine::{EngineError, Ran};
 
 /// Words of the table of one submission.
 pub(super) const TABLE_WORDS: usize = 1 << 20;
+/// Words that are written to arenas with one submission.
+const UPLOAD_WORDS: usize = 1 << 20;
 /// What the flag holds when every access was inside.
 const NO_FAULT: u32 = u32::MAX;
 /// The flag holds dispatch << 20 | instance << 4 | operand: instances lie along z, which has
@@ -47,12 +49,17 @@ pub(super) struct Stream {
     pub flag: wgpu::Buffer,
     flag_out: wgpu::Buffer,
     words: Vec<u32>,
+    /// Words on their way to arenas: they reach the buffer before the submission does.
+    upload: wgpu::Buffer,
+    uploads: Vec<u32>,
     recorded: Vec<Recorded>,
     encoder: Option<wgpu::CommandEncoder>,
     /// Dispatches since the flag was last read.
     told: Vec<Told>,
     /// Something was submitted since the last wait.
     in_flight: bool,
+    /// Submissions so far: what tests count.
+    pub submissions: u64,
 }
 
 impl Stream {
@@ -68,10 +75,13 @@ impl Stream {
             flag,
             flag_out: readback(device, 1),
             words: Vec::new(),
+            upload: heap::buffer(device, UPLOAD_WORDS as u64, false)?,
+            uploads: Vec::new(),
             recorded: Vec::new(),
             encoder: None,
             told: Vec::new(),
             in_flight: false,
+            submissions: 0,
         })
     }
 
@@ -118,6 +128,28 @@ impl Stream {
         encoder
     }
 
+    /// Writes words to a buffer, after everything told before and before everything told later.
+    pub fn write(&mut self, device: &Device, to: &wgpu::Buffer, at: u32, words: &[u32]) {
+        let at = u64::from(at) * WORD;
+        if !self.has_work() {
+            let bytes = bytemuck::cast_slice(words);
+            device.queue.write_buffer(to, at, bytes);
+            return;
+        }
+        for (place, piece) in words.chunks(UPLOAD_WORDS).enumerate() {
+            if self.uploads.len() + piece.len() > UPLOAD_WORDS {
+                self.submit(device);
+            }
+            let from = self.uploads.len() as u64 * WORD;
+            self.uploads.extend(piece);
+            let to_at = at + (place * UPLOAD_WORDS) as u64 * WORD;
+            let bytes = piece.len() as u64 * WORD;
+            let upload = self.upload.clone();
+            let encoder = self.encoder(device);
+            encoder.copy_buffer_to_buffer(&upload, from, to, to_at, bytes);
+        }
+    }
+
     /// Whether anything waits to be submitted.
     pub fn has_work(&self) -> bool {
         self.encoder.is_some() || !self.recorded.is_empty()
@@ -137,11 +169,17 @@ impl Stream {
             let words = bytemuck::cast_slice(&self.words);
             device.queue.write_buffer(&self.table, 0, words);
         }
+        if !self.uploads.is_empty() {
+            let words = bytemuck::cast_slice(&self.uploads);
+            device.queue.write_buffer(&self.upload, 0, words);
+        }
         self.encoder(device);
         let mut encoder = self.encoder.take().expect("just made");
         encoder.copy_buffer_to_buffer(&self.flag, 0, &self.flag_out, 0, WORD);
         device.queue.submit([encoder.finish()]);
         self.words.clear();
+        self.uploads.clear();
+        self.submissions += 1;
         self.in_flight = true;
     }
 

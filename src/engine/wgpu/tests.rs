@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{Devices, WgpuEngine, WgpuOptions};
-use crate::engine::{Engine, EngineError, Launch, Span};
+use crate::engine::{CopyWords, Engine, EngineError, Launch, Span};
 use crate::kernel::Registry;
+use crate::numerics::Digest;
 
 fn opened(options: &WgpuOptions) -> Option<WgpuEngine> {
     match WgpuEngine::open(options) {
@@ -119,4 +120,52 @@ fn operands_on_two_devices_are_refused() {
         matches!(refused, Err(EngineError::BadLaunch { .. })),
         "{refused:?}"
     );
+}
+
+/// As with a graphics card: nothing is submitted until something is read, however many waves of
+/// launches, writes, copies and digests there are, and each sees what came before it.
+#[test]
+fn many_waves_are_one_submission() {
+    let options = WgpuOptions {
+        mapped: false,
+        ..WgpuOptions::default()
+    };
+    let Some(mut engine) = opened(&options) else {
+        return;
+    };
+    let (result, launch) = long_run(&mut engine, 8, 8);
+    engine.settle().expect("a device");
+    let before = engine.shards[0].submissions();
+    let first = Span {
+        words: 4,
+        ..launch.operands[0]
+    };
+    let copied = Span {
+        offset_words: 4,
+        ..first
+    };
+    for wave in 1..=10u32 {
+        let words = [(wave as f32).to_bits(); 4];
+        engine.write(first, &words).expect("in range");
+        let copy = CopyWords {
+            from: first,
+            to: copied,
+        };
+        engine.copy(&[copy]).expect("in range");
+        engine.run(std::slice::from_ref(&launch)).expect("runs");
+        engine.note(&[result, copied]).expect("in range");
+    }
+    assert_eq!(engine.shards[0].submissions(), before);
+    let digests = engine.noted().expect("a device");
+    assert_eq!(engine.shards[0].submissions(), before + 1);
+    assert_eq!(digests.len(), 20);
+    for wave in 1..=10u32 {
+        // Row 0 has eight terms of this wave's value, the other rows eight ones.
+        let mut row = vec![(8.0 * wave as f32).to_bits(); 64];
+        row.resize(8 * 64, 8.0f32.to_bits());
+        let place = 2 * (wave as usize - 1);
+        assert_eq!(digests[place], Digest::of_words(&row), "wave {wave}");
+        let copied = [(wave as f32).to_bits(); 4];
+        assert_eq!(digests[place + 1], Digest::of_words(&copied), "wave {wave}");
+    }
 }

@@ -13,9 +13,10 @@ mod elements;
 mod order;
 mod placement;
 mod point;
+mod sums;
 mod witness;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::EngineError;
@@ -27,6 +28,7 @@ pub use catalogue::{Catalogue, FoldSite};
 pub(crate) use elements::{Elements, multiplied, sum_of};
 pub use order::adjacent_swaps;
 pub use point::{Reach, Silence, SilentPoint, Tally, TallyKey};
+pub use sums::{CollectivePlace, SumKind, SumWatch, Sums};
 pub use witness::{Finding, FoundAddend, Side, Variable};
 
 use point::structurally_ordered;
@@ -49,6 +51,8 @@ pub struct SweepOptions {
     pub full_size: Arc<dyn FullSizeAddends>,
     /// Asked what the plans of larger buffers would be; `None` asks nobody.
     pub plans: Option<Arc<dyn PlanSource>>,
+    /// Where the run is compared with one on another layout: the steps whose token losses are kept.
+    pub sums: Option<BTreeSet<u32>>,
 }
 
 /// Most points proved only on this input that are listed, the first ones that ran; all are counted.
@@ -82,6 +86,8 @@ pub struct Sweep {
     pub silent: BTreeMap<(Family, Reach), SilentPoint>,
     /// Folds of the first steps, for planting faults.
     pub catalogue: Catalogue,
+    /// Empty where the options do not ask for it.
+    pub sums: Sums,
     amplified: BTreeMap<amplify::Key, bool>,
     enlarged: BTreeMap<CollectiveShape, bool>,
     /// The one fold that is looked at; all others are skipped. A replay needs no more.
@@ -107,6 +113,7 @@ impl Sweep {
             orders_sampled_min: None,
             silent: BTreeMap::new(),
             catalogue: Catalogue::default(),
+            sums: Sums::default(),
             amplified: BTreeMap::new(),
             enlarged: BTreeMap::new(),
             only: None,
@@ -279,6 +286,9 @@ impl Observer for Sweep {
             return Ok(());
         }
         self.catalogue.add(node);
+        if let Some(steps) = &self.options.sums {
+            self.sums.add(node, lab, steps)?;
+        }
         let outcome = self.test(node, lab)?;
         self.take(node, outcome, lab)
     }

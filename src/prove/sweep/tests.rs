@@ -34,6 +34,7 @@ fn options(element_budget: u64, full_size: u32) -> SweepOptions {
         groups: ["all".to_string()].into(),
         full_size: Arc::new(FullSizeOf(full_size)),
         plans: None,
+        sums: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! Megatron-LM; pending: NVIDIA/Megatron-LM#7419, #6254).
 
 use crate::diagnostic::Place;
+use crate::recipe::CUBLAS_WORKSPACES;
 use crate::recipe::megatron::{GivenVariable, Values};
 
 /// Whether Megatron checks a rule today.
@@ -62,7 +63,7 @@ const ACCEPTED: [Accepted; 2] = [
     },
     Accepted {
         name: "CUBLAS_WORKSPACE_CONFIG",
-        values: &[":4096:8", ":16:8"],
+        values: &CUBLAS_WORKSPACES,
         shown: ":4096:8 or :16:8",
         reason: "with other workspaces cuBLAS may split a product differently from run to run",
     },
@@ -124,6 +125,8 @@ fn aux_loss_fusion(values: &Values<'_>) -> Option<Violation> {
     })
 }
 
+/// As Megatron compares it, which is not as NCCL reads it: words between commas, in this case only,
+/// and `^NVLS` is one of them (`apply_determinism_env`).
 fn nccl_algo(env: &[GivenVariable]) -> Option<Violation> {
     let refused = |value: &str| {
         let mut tokens = value
@@ -178,7 +181,7 @@ fn variable(
     reason: &'static str,
 ) -> Option<Violation> {
     let given = last(env, name)?;
-    broken(given.value.trim()).then(|| Violation {
+    broken(&given.value).then(|| Violation {
         rule: name,
         standing: Standing::Current,
         place: given.place.clone(),

@@ -24,6 +24,15 @@ pub(super) const RULES: &[Rule] = &[
         find: resume_without_state,
     },
     Rule {
+        id: "reshard-optimizer",
+        severity: Warning,
+        reason: "the distributed optimizer's shards are saved for this layout alone, unless they \
+            are saved whole",
+        source: "megatron/training/checkpointing.py; DistributedOptimizer.sharded_state_dict",
+        fix: "add `--dist-ckpt-optim-fully-reshardable`",
+        find: reshard_optimizer,
+    },
+    Rule {
         id: "resume-not-tested",
         severity: Note,
         reason: "its name says that it resumes, its type that it does not",
@@ -58,10 +67,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn resumes(job: &Job<'_>) -> bool {
-    job.given.test_type.as_deref() == Some("ckpt-resume")
-}
-
 fn at_phase(job: &Job<'_>, message: String, label: &str) -> Option<Found> {
     Some(Found {
         message,
@@ -71,7 +76,7 @@ fn at_phase(job: &Job<'_>, message: String, label: &str) -> Option<Found> {
 }
 
 fn resume_without_checkpoint(job: &Job<'_>) -> Option<Found> {
-    if !resumes(job) {
+    if !job.given.resumes() {
         return None;
     }
     let missing = ["save", "load"]
@@ -89,7 +94,7 @@ fn resume_without_checkpoint(job: &Job<'_>) -> Option<Found> {
 }
 
 fn resume_without_state(job: &Job<'_>) -> Option<Found> {
-    if !resumes(job) {
+    if !job.given.resumes() {
         return None;
     }
     let parts = [
@@ -102,6 +107,17 @@ fn resume_without_state(job: &Job<'_>) -> Option<Found> {
     let dest = parts.into_iter().find(|dest| job.values.flag(dest))?;
     let message = format!("a ckpt-resume test with {dest}");
     job.argument_found(dest, &message, "the resumed run lacks state")
+}
+
+fn reshard_optimizer(job: &Job<'_>) -> Option<Found> {
+    let whole = "dist_ckpt_optim_fully_reshardable";
+    let dest = "use_distributed_optimizer";
+    job.understood.rerun.resharding?;
+    if !job.values.flag(dest) || job.values.flag(whole) {
+        return None;
+    }
+    let message = "the case resumes on another layout with a distributed optimizer";
+    job.argument_found(dest, message, "its state may not load there")
 }
 
 fn resume_not_tested(job: &Job<'_>) -> Option<Found> {

@@ -1,8 +1,12 @@
 //! What deterministic mode does not look at: NCCL's choices, the allocation, when a setting is
 //! read.
 
+use std::collections::BTreeSet;
+
 use super::rule::{Found, Job, Rule};
 use crate::diagnostic::Severity::{Note, Warning};
+use crate::recipe::CUBLAS_WORKSPACES;
+use crate::recipe::nccl::{Algorithm, Environment, Function};
 
 const NCCL: &str = "NCCL documentation, environment variables; bitproof's plans";
 
@@ -66,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
         severity: Warning,
         reason: "`^NVLS` excludes NVLS alone: NVLSTree, whose switches add in an order of their \
             own, and Tree stay open",
-        source: "NCCL's parser of NCCL_ALGO; Megatron-LM#2369; NVIDIA/nccl#1497",
+        source: "NCCL's parseList (src/graph/tuning.cc); Megatron-LM#2369; NVIDIA/nccl#1497",
         fix: "set NCCL_ALGO=Ring",
         find: nvls_tree,
     },
@@ -89,6 +93,15 @@ pub(super) const RULES: &[Rule] = &[
         find: collnet,
     },
     Rule {
+        id: "nccl-function-without-algorithm",
+        severity: Warning,
+        reason: "since 2.24 NCCL takes NCCL_ALGO at its word: Megatron broadcasts batches over \
+            tensor-parallel ranks and gathers parameters, and no tree does that",
+        source: "NCCL documentation, NCCL_ALGO; broadcast_data, megatron/core/tensor_parallel",
+        fix: "name it for one function: `NCCL_ALGO=Ring;AllReduce:Tree`",
+        find: without_algorithm,
+    },
+    Rule {
         id: "rank-map-open",
         severity: Note,
         reason: "NCCL_ALGO=Ring pins the algorithm and not the physical ring: on other nodes the \
@@ -96,6 +109,16 @@ pub(super) const RULES: &[Rule] = &[
         source: "Megatron-LM#5718: within an allocation; across allocations is an open gap",
         fix: "compare two allocations: `bitproof plan diff`",
         find: rank_map,
+    },
+    Rule {
+        id: "bf16-gradient-sums",
+        severity: Note,
+        reason: "NCCL rounds every partial sum to bf16, so another order of ranks gives other \
+            bits in most elements; an all-to-all and a local fp32 sum go by rank alone",
+        source: "NCCL's reduction kernels; megatron/core/distributed, \
+            reduce_scatter_with_fp32_accumulation",
+        fix: "add `--ddp-reduce-scatter-with-fp32-accumulation`, with the distributed optimizer",
+        find: bf16_sums,
     },
     Rule {
         id: "set-inside-the-process",
@@ -143,15 +166,31 @@ pub(super) const RULES: &[Rule] = &[
         find: |job| arrival(job, "determinism.attention_backward"),
     },
     Rule {
+        id: "expert-combine-arrival",
+        severity: Warning,
+        reason: "the rows that several experts return for one token are added by atomics \
+            (scatter_add_), in the order in which they arrive",
+        source: "unpermute, megatron/core/transformer/moe/moe_utils.py; Megatron-LM#5718, #7149",
+        fix: "add `--deterministic-mode`",
+        find: expert_combine,
+    },
+    Rule {
+        id: "mamba-arrival",
+        severity: Warning,
+        reason: "the convolution's backward adds by atomics, and Triton tunes the scan's kernels \
+            by timing, on each rank by itself",
+        source: "megatron/core/ssm; NVIDIA/Megatron-LM#6655, Megatron-LM#5718",
+        fix: "add `--deterministic-mode`",
+        find: mamba,
+    },
+    Rule {
         id: "cublas-workspace-open",
         severity: Note,
-        reason: "cuBLAS may choose another split of a product with another workspace",
+        reason: "where several streams are active cuBLAS may pick another product, and another \
+            split of it, from run to run; it promises the same bits with :4096:8 and :16:8",
         source: "cuBLAS documentation, results reproducibility",
         fix: "set CUBLAS_WORKSPACE_CONFIG=:4096:8",
-        find: |job| {
-            let unset = job.unset("CUBLAS_WORKSPACE_CONFIG");
-            unset.filter(|_| !job.is_deterministic())
-        },
+        find: cublas_workspace,
     },
     Rule {
         id: "causal-conv1d-version",
@@ -188,6 +227,17 @@ fn channels(job: &Job<'_>) -> Option<Found> {
     );
     match (least, most) {
         (Some(least), Some(most)) if least == most => None,
+        (Some(_), Some(_))
+            if job
+                .nccl()
+                .is_some_and(|nccl| nccl.min_channels > nccl.max_channels) =>
+        {
+            job.variable_found(
+                "NCCL_MIN_NCHANNELS",
+                "NCCL_MIN_NCHANNELS is above NCCL_MAX_NCHANNELS".to_string(),
+                "NCCL cuts to the greatest, then fills up to this",
+            )
+        }
         (Some(_), Some(_)) => job.variable_found(
             "NCCL_MAX_NCHANNELS",
             "NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS differ".to_string(),
@@ -196,6 +246,22 @@ fn channels(job: &Job<'_>) -> Option<Found> {
         (None, _) => job.unset("NCCL_MIN_NCHANNELS"),
         (_, None) => job.unset("NCCL_MAX_NCHANNELS"),
     }
+}
+
+fn cublas_workspace(job: &Job<'_>) -> Option<Found> {
+    let name = "CUBLAS_WORKSPACE_CONFIG";
+    if job.is_deterministic() {
+        // Set by Megatron where it is not; another value is a violation.
+        return None;
+    }
+    let value = job.text(name).unwrap_or_default();
+    if CUBLAS_WORKSPACES.contains(&value) {
+        return None;
+    }
+    job.unset(name).or_else(|| {
+        let message = format!("{name} is neither :4096:8 nor :16:8");
+        job.variable_found(name, message, "fixes no workspace")
+    })
 }
 
 fn tuner(job: &Job<'_>) -> Option<Found> {
@@ -208,64 +274,79 @@ fn tuner(job: &Job<'_>) -> Option<Found> {
     job.variable_found(name, message, "it overrides NCCL_ALGO and NCCL_PROTO")
 }
 
-fn tokens<'j>(job: &'j Job<'_>) -> Vec<&'j str> {
-    let value = job.text("NCCL_ALGO").unwrap_or_default();
-    let trimmed = value.split(',').map(str::trim);
-    trimmed.filter(|token| !token.is_empty()).collect()
+/// What `NCCL_ALGO` leaves for an all-reduce or a reduce-scatter, `left`, or asks for.
+fn algorithms(
+    job: &Job<'_>,
+    of: fn(&Environment, Function) -> Vec<Algorithm>,
+) -> BTreeSet<Algorithm> {
+    let Some(environment) = job.nccl() else {
+        return BTreeSet::new();
+    };
+    let functions = [Function::AllReduce, Function::ReduceScatter];
+    let each = functions.map(|function| of(&environment, function));
+    each.into_iter().flatten().collect()
 }
 
-fn is(token: &str, name: &str) -> bool {
-    token.trim_start_matches('^').eq_ignore_ascii_case(name)
+fn left(environment: &Environment, function: Function) -> Vec<Algorithm> {
+    environment.left(function).unwrap_or_default()
 }
+
+const SWITCH: [Algorithm; 2] = [Algorithm::Nvls, Algorithm::NvlsTree];
+const NETWORK: [Algorithm; 2] = [Algorithm::CollNetDirect, Algorithm::CollNetChain];
 
 fn nvls_tree(job: &Job<'_>) -> Option<Found> {
-    let tokens = tokens(job);
-    let excludes = tokens.first().is_some_and(|token| token.starts_with('^'));
-    let named = |name: &str| tokens.iter().any(|token| is(token, name));
-    if !excludes || !named("NVLS") || named("NVLSTree") {
+    let left = algorithms(job, left);
+    let asked = algorithms(job, Environment::asked);
+    let is_left = left.contains(&Algorithm::NvlsTree) && !asked.contains(&Algorithm::NvlsTree);
+    if !is_left || left.contains(&Algorithm::Nvls) {
         return None;
     }
-    let message = "NCCL_ALGO=^NVLS leaves NVLSTree on".to_string();
-    job.variable_found("NCCL_ALGO", message, "excludes NVLS and nothing else")
+    let value = crate::diagnostic::escaped(job.text("NCCL_ALGO").unwrap_or_default());
+    let message = format!("NCCL_ALGO={value} leaves NVLSTree on");
+    job.variable_found("NCCL_ALGO", message, "excludes NVLS, and not NVLSTree")
 }
 
 fn nvls(job: &Job<'_>) -> Option<Found> {
     if job.text("NCCL_NVLS_ENABLE") == Some("0") || job.is_deterministic() {
         return None;
     }
-    match job.variable("NCCL_ALGO") {
-        Some(given) => {
-            let asked = tokens(job).iter().any(|token| {
-                !token.starts_with('^') && (is(token, "NVLS") || is(token, "NVLSTree"))
-            });
-            asked.then(|| Found {
-                message: "NCCL_ALGO asks for sums in the switch".to_string(),
-                place: given.place.clone(),
-                label: "NVLS".to_string(),
-            })
-        }
-        None => job.unset("NCCL_ALGO"),
+    let asked = algorithms(job, Environment::asked);
+    if SWITCH.iter().any(|algorithm| asked.contains(algorithm)) {
+        let message = "NCCL_ALGO asks for sums in the switch".to_string();
+        return job.variable_found("NCCL_ALGO", message, "NVLS");
     }
+    if algorithms(job, left).contains(&Algorithm::Nvls) {
+        let message = "NCCL_ALGO leaves sums in the switch open".to_string();
+        return job.variable_found("NCCL_ALGO", message, "NVLS is among what it leaves");
+    }
+    job.unset("NCCL_ALGO")
 }
 
 fn collnet(job: &Job<'_>) -> Option<Found> {
-    if job
-        .text("NCCL_COLLNET_ENABLE")
-        .is_some_and(|value| value != "0")
-    {
+    let enabled = job.text("NCCL_COLLNET_ENABLE");
+    if enabled.is_some_and(|value| !["0", ""].contains(&value)) {
         let message = "NCCL_COLLNET_ENABLE is on".to_string();
         return job.variable_found("NCCL_COLLNET_ENABLE", message, "sums in the network");
     }
-    let asked = |token: &&str| is(token, "CollnetDirect") || is(token, "CollnetChain");
-    let named = tokens(job)
-        .iter()
-        .any(|token| asked(token) && !token.starts_with('^'));
-    if named {
+    let asked = algorithms(job, Environment::asked);
+    if NETWORK.iter().any(|algorithm| asked.contains(algorithm)) {
         let message = "NCCL_ALGO asks for sums in the network".to_string();
         return job.variable_found("NCCL_ALGO", message, "SHARP's order is not fixed");
     }
     let sharp = job.values.flag("use_sharp");
     sharp.then(|| job.argument_found("use_sharp", "SHARP is on", "sums in the network"))?
+}
+
+/// A function of training for which `NCCL_ALGO` leaves nothing, though it only copies.
+fn without_algorithm(job: &Job<'_>) -> Option<Found> {
+    let environment = job.nccl()?;
+    let copies = [Function::Broadcast, Function::AllGather];
+    let without = copies.into_iter().find(|function| {
+        let left = environment.left(*function);
+        left.is_some_and(|left| left.is_empty())
+    })?;
+    let message = format!("NCCL_ALGO leaves no algorithm for {}", without.name());
+    job.variable_found("NCCL_ALGO", message, "NCCL refuses the call")
 }
 
 fn rank_map(job: &Job<'_>) -> Option<Found> {
@@ -275,6 +356,16 @@ fn rank_map(job: &Job<'_>) -> Option<Found> {
         place: job.place_of_environment(),
         label: "another allocation has other rings".to_string(),
     })
+}
+
+fn bf16_sums(job: &Job<'_>) -> Option<Found> {
+    let values = job.values;
+    let dest = "grad_reduce_in_bf16";
+    let accumulates = values.flag("ddp_reduce_scatter_with_fp32_accumulation")
+        && values.flag("use_distributed_optimizer");
+    let narrow = values.flag("bf16") && values.flag(dest) && !accumulates;
+    narrow
+        .then(|| job.argument_found(dest, "gradients are summed in bf16", "rounded at each add"))?
 }
 
 fn environment_unknown(job: &Job<'_>) -> Option<Found> {
@@ -336,6 +427,31 @@ fn is_hybrid(job: &Job<'_>) -> bool {
     values.is_given("hybrid_layer_pattern")
         || values.is_given("hybrid_override_pattern")
         || values.flag("is_hybrid_model")
+}
+
+fn expert_combine(job: &Job<'_>) -> Option<Found> {
+    let values = job.values;
+    let several = values.count("moe_router_topk").unwrap_or(2) > 1;
+    let experts = values.is_given("num_experts") && several;
+    if job.is_deterministic() || !experts || values.flag("moe_permute_fusion") {
+        return None;
+    }
+    job.argument_found(
+        "num_experts",
+        "what experts return is added as it arrives",
+        "no --deterministic-mode",
+    )
+}
+
+fn mamba(job: &Job<'_>) -> Option<Found> {
+    if job.is_deterministic() || !is_hybrid(job) {
+        return None;
+    }
+    Some(Found {
+        message: "Mamba layers without deterministic kernels".to_string(),
+        place: job.values.phase_place().clone(),
+        label: "no --deterministic-mode".to_string(),
+    })
 }
 
 fn causal_conv1d(job: &Job<'_>) -> Option<Found> {

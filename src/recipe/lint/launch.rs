@@ -1,11 +1,19 @@
 //! What Megatron's validator refuses before the first step, beside deterministic mode
 //! (`validate_args` in `megatron/training/arguments.py`, `TransformerConfig.__post_init__`).
 
+mod optimizer;
+
 use super::rule::{Found, Job, Rule};
 use crate::diagnostic::Severity::{Error, Warning};
+use crate::recipe::megatron::GivenKind;
+use optimizer::{decay, gather_with_step, learning_rate, optimizer_state, param_gather, seed};
 
 const VALIDATOR: &str = "validate_args, megatron/training/arguments.py";
 const CONFIG: &str = "TransformerConfig.__post_init__";
+const SCHEDULER: &str =
+    "OptimizerParamScheduler.__init__, megatron/core/optimizer_param_scheduler.py";
+const OPTIMIZER: &str =
+    "OptimizerConfig.__post_init__, megatron/core/optimizer/optimizer_config.py";
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -16,6 +24,14 @@ pub(super) const RULES: &[Rule] = &[
         source: VALIDATOR,
         fix: "add `--use-distributed-optimizer` and `--overlap-grad-reduce`",
         find: param_gather,
+    },
+    Rule {
+        id: "gather-with-step",
+        severity: Error,
+        reason: "the first chunk's parameters are gathered while the optimizer steps on the others",
+        source: VALIDATOR,
+        fix: "add what is missing, or leave `--overlap-param-gather-with-optimizer-step` out",
+        find: gather_with_step,
     },
     Rule {
         id: "interleaving-too-short",
@@ -40,6 +56,30 @@ pub(super) const RULES: &[Rule] = &[
         source: VALIDATOR,
         fix: "lower `--min-lr`",
         find: learning_rate,
+    },
+    Rule {
+        id: "decay-without-steps",
+        severity: Error,
+        reason: "the learning rate decays over at least one step, and the warm-up ends before",
+        source: SCHEDULER,
+        fix: "leave the decay out, to let it take the whole run, or make it longer",
+        find: decay,
+    },
+    Rule {
+        id: "seed-not-positive",
+        severity: Error,
+        reason: "generators take positive seeds only",
+        source: "_set_random_seed, megatron/training/initialize.py",
+        fix: "use a seed above 0",
+        find: seed,
+    },
+    Rule {
+        id: "narrow-optimizer-state",
+        severity: Error,
+        reason: "only the precision-aware optimizer keeps its state in another type than fp32",
+        source: OPTIMIZER,
+        fix: "add `--use-precision-aware-optimizer`, or leave the type out",
+        find: optimizer_state,
     },
     Rule {
         id: "save-without-interval",
@@ -95,6 +135,57 @@ pub(super) const RULES: &[Rule] = &[
                 job.argument_found(dest, "grouped queries in latent attention", "with MLA")
             })?
         },
+    },
+    Rule {
+        id: "attention-backend-variables",
+        severity: Error,
+        reason: "Megatron sets NVTE_FLASH_ATTN, NVTE_FUSED_ATTN and NVTE_UNFUSED_ATTN by \
+            `--attention-backend`, and asserts that they are not set to something else",
+        source: "LanguageModule._set_attention_backend, megatron/core/models/common",
+        fix: "leave the variable out, and say `--attention-backend`",
+        find: attention_variables,
+    },
+    Rule {
+        id: "query-key-scaling-variable",
+        severity: Error,
+        reason: "Transformer Engine reads NVTE_APPLY_QK_LAYER_SCALING, Megatron the argument: \
+            they must say the same",
+        source: "TEDotProductAttention, megatron/core/extensions/transformer_engine.py",
+        fix: "set NVTE_APPLY_QK_LAYER_SCALING=1 with `--apply-query-key-layer-scaling` only",
+        find: query_key_scaling,
+    },
+    Rule {
+        id: "said-twice",
+        severity: Error,
+        reason: "the encoder's argument stands for the plain one where that is not given",
+        source: VALIDATOR,
+        fix: "keep `--num-layers` and `--seq-length`",
+        find: said_twice,
+    },
+    Rule {
+        id: "experts-without-sequence-parallel",
+        severity: Error,
+        reason: "in training, experts with tensor parallelism take tokens that are split by \
+            sequence parallelism",
+        source: "MoELayer.forward, megatron/core/transformer/moe/moe_layer.py",
+        fix: "add `--sequence-parallel`",
+        find: experts_sequence,
+    },
+    Rule {
+        id: "cuda-graph-allocator",
+        severity: Error,
+        reason: "graphs keep addresses of registered buffers, which expandable segments move",
+        source: VALIDATOR,
+        fix: "set NCCL_GRAPH_REGISTER=0, or leave expandable_segments out",
+        find: graph_allocator,
+    },
+    Rule {
+        id: "several-data-sources",
+        severity: Error,
+        reason: "batches come from one source",
+        source: VALIDATOR,
+        fix: "keep one of `--mock-data`, `--data-path` and the paths of single splits",
+        find: data_sources,
     },
     Rule {
         id: "experts-do-not-divide",
@@ -182,26 +273,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn param_gather(job: &Job<'_>) -> Option<Found> {
-    let values = job.values;
-    if !values.flag("overlap_param_gather") {
-        return None;
-    }
-    let sharded = values.flag("use_distributed_optimizer")
-        || values.flag("use_megatron_fsdp")
-        || values.text("optimizer") == Some("dist_muon");
-    let label = match (sharded, values.flag("overlap_grad_reduce")) {
-        (true, true) => return None,
-        (false, _) => "without the distributed optimizer",
-        (true, false) => "without `--overlap-grad-reduce`",
-    };
-    job.argument_found(
-        "overlap_param_gather",
-        "overlapped gathers of parameters",
-        label,
-    )
-}
-
 fn interleaving(job: &Job<'_>) -> Option<Found> {
     let fields = &job.understood.fields;
     let overlapped = job.values.flag("overlap_p2p_comm");
@@ -225,11 +296,6 @@ fn several_stages(job: &Job<'_>) -> Option<Found> {
     .collect();
     let last = given.get(1)?;
     job.argument_found(last, &given.join(" and "), "exclude each other")
-}
-
-fn learning_rate(job: &Job<'_>) -> Option<Found> {
-    let (lr, least) = (job.values.real("lr")?, job.values.real("min_lr")?);
-    (least > lr).then(|| job.argument_found("min_lr", "min_lr is above lr", "expected less"))?
 }
 
 fn save_interval(job: &Job<'_>) -> Option<Found> {
@@ -270,6 +336,102 @@ fn local_attention(job: &Job<'_>) -> Option<Found> {
     let alone = local && spec != Some("local");
     let message = "local attention without the local specification";
     alone.then(|| job.argument_found("attention_backend", message, "needs --spec local"))?
+}
+
+fn attention_variables(job: &Job<'_>) -> Option<Found> {
+    let backend = job.values.text("attention_backend").unwrap_or("auto");
+    let names = ["NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"];
+    let expected = match backend {
+        "flash" => ["1", "0", "0"],
+        "fused" => ["0", "1", "0"],
+        "unfused" => ["0", "0", "1"],
+        "local" => ["0", "0", "0"],
+        _ => ["1", "1", "1"],
+    };
+    let (name, expected) = names.into_iter().zip(expected).find(|(name, expected)| {
+        let given = job.variable(name);
+        given.is_some_and(|given| given.value != *expected)
+    })?;
+    let message = format!("{name} is not {expected}, with the attention backend {backend}");
+    job.variable_found(name, message, &format!("expected {expected}, or nothing"))
+}
+
+fn query_key_scaling(job: &Job<'_>) -> Option<Found> {
+    let (dest, name) = (
+        "apply_query_key_layer_scaling",
+        "NVTE_APPLY_QK_LAYER_SCALING",
+    );
+    let asked = job.values.flag(dest);
+    if job.values.text("transformer_impl") != Some("transformer_engine") {
+        return None;
+    }
+    match job.variable(name) {
+        None if asked && job.shows_environment() => {
+            job.argument_found(dest, &format!("{dest} without {name}=1"), "not set")
+        }
+        None => None,
+        // bool(int(value)).
+        Some(given) => match given.value.trim().parse::<i64>() {
+            Ok(number) if (number != 0) == asked => None,
+            _ => {
+                let message = format!("{name} and {dest} do not say the same");
+                job.variable_found(name, message, "refused when a layer is built")
+            }
+        },
+    }
+}
+
+fn said_twice(job: &Job<'_>) -> Option<Found> {
+    // A log shows both: the validator fills one in from the other.
+    if job.given.kind == GivenKind::ArgumentDump {
+        return None;
+    }
+    let pairs = [
+        ("encoder_num_layers", "num_layers"),
+        ("encoder_seq_length", "seq_length"),
+    ];
+    let both = |(one, other): &(&str, &str)| job.values.is_given(one) && job.values.is_given(other);
+    let (dest, other) = pairs.into_iter().find(both)?;
+    let message = format!("{dest} beside {other}");
+    job.argument_found(dest, &message, "expected one of them")
+}
+
+fn experts_sequence(job: &Job<'_>) -> Option<Found> {
+    let fields = &job.understood.fields;
+    let is_split = fields.tp > 1 && fields.num_experts.is_some();
+    if !is_split || fields.sequence_parallel {
+        return None;
+    }
+    let message = "experts and tensor parallelism without sequence parallelism";
+    job.argument_found("num_experts", message, "needs --sequence-parallel")
+}
+
+fn graph_allocator(job: &Job<'_>) -> Option<Found> {
+    job.understood.fields.cuda_graph.as_ref()?;
+    let name = "PYTORCH_CUDA_ALLOC_CONF";
+    let expands = job.text(name)?.contains("expandable_segments:True");
+    if !expands || job.text("NCCL_GRAPH_REGISTER") == Some("0") {
+        return None;
+    }
+    let message = "expandable segments with CUDA graphs".to_string();
+    job.variable_found(
+        name,
+        message,
+        "refused with NCCL_GRAPH_REGISTER other than 0",
+    )
+}
+
+fn data_sources(job: &Job<'_>) -> Option<Found> {
+    let values = job.values;
+    let splits = ["train_data_path", "valid_data_path", "test_data_path"];
+    let of_splits = splits
+        .into_iter()
+        .find(|dest| !values.list(dest).is_empty());
+    let blend = (!values.list("data_path").is_empty()).then_some("data_path");
+    let mock = values.flag("mock_data").then_some("mock_data");
+    let sources: Vec<&str> = [mock, blend, of_splits].into_iter().flatten().collect();
+    let second = sources.get(1)?;
+    job.argument_found(second, &sources.join(" and "), "expected one source")
 }
 
 fn experts(job: &Job<'_>) -> Option<Found> {

@@ -1,7 +1,10 @@
 //! What a rule is: data, and a function that finds where it is broken.
 
+use std::collections::BTreeMap;
+
 use crate::diagnostic::{Diagnostic, Place, Severity};
 use crate::recipe::megatron::{GivenJob, GivenKind, GivenVariable, Understood, Values};
+use crate::recipe::nccl::Environment;
 
 /// What rules look at.
 pub(super) struct Job<'a> {
@@ -52,6 +55,16 @@ impl Job<'_> {
 
     pub fn text(&self, name: &str) -> Option<&str> {
         self.variable(name).map(|variable| variable.value.trim())
+    }
+
+    /// NCCL's variables, where they can be read: `understand` told of those that cannot.
+    pub fn nccl(&self) -> Option<Environment> {
+        let variables = self.given.variables(self.understood.phase);
+        // The last of a name counts, an empty one too.
+        let pairs: BTreeMap<&str, &str> = variables
+            .map(|variable| (variable.name.as_str(), variable.value.as_str()))
+            .collect();
+        Environment::parse(pairs).ok()
     }
 
     /// Where a variable that is not set would have been: at NCCL_ALGO, else at the phase.

@@ -1,9 +1,12 @@
+mod pairs;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::*;
 use crate::diagnostic::Source;
 use crate::recipe::megatron::{UnderstandOptions, understand};
+use pairs::{DET, PAIRS};
 
 /// A job whose environment pins all that can be pinned.
 const PINNED: &str = "NCCL_ALGO: Ring\nNCCL_PROTO: Simple\nNCCL_MIN_NCHANNELS: 4\n\
@@ -40,280 +43,6 @@ fn codes(case: &str, env: &str, args: &str, tail: &str) -> BTreeSet<&'static str
         .map(|finding| finding.code)
         .collect()
 }
-
-/// A rule, what breaks it, and the nearest that does not: environment and arguments each.
-type Pair = (&'static str, [&'static str; 2], [&'static str; 2]);
-
-const DET: &str = "--deterministic-mode: true\n";
-const TP2: &str = "--tensor-model-parallel-size: 2\n";
-const FSDP: &str = "--use-megatron-fsdp: true\n--ckpt-format: fsdp_dtensor\n";
-
-const PAIRS: &[Pair] = &[
-    (
-        "nccl-protocol-open",
-        ["NCCL_ALGO: Ring\n", ""],
-        ["NCCL_PROTO: Simple\n", ""],
-    ),
-    (
-        "nccl-channels-open",
-        ["NCCL_MIN_NCHANNELS: 2\n", ""],
-        ["NCCL_MIN_NCHANNELS: 2\nNCCL_MAX_NCHANNELS: 2\n", ""],
-    ),
-    (
-        "nccl-buffer-open",
-        ["NCCL_ALGO: Ring\n", ""],
-        ["NCCL_BUFFSIZE: 4194304\n", ""],
-    ),
-    (
-        "nccl-tuner-open",
-        ["NCCL_ALGO: Ring\n", ""],
-        ["NCCL_TUNER_PLUGIN: \"\"\n", ""],
-    ),
-    (
-        "nccl-tuner-plugin",
-        ["NCCL_TUNER_PLUGIN: libnccl-tuner.so\n", ""],
-        ["NCCL_TUNER_PLUGIN: \"\"\n", ""],
-    ),
-    (
-        "nvls-tree-left-on",
-        ["NCCL_ALGO: ^NVLS\n", ""],
-        ["NCCL_ALGO: ^NVLS,NVLSTree\n", ""],
-    ),
-    (
-        "nvls-open",
-        ["CUDA_DEVICE_MAX_CONNECTIONS: 1\n", ""],
-        ["NCCL_NVLS_ENABLE: 0\n", ""],
-    ),
-    (
-        "nvls-open",
-        ["NCCL_ALGO: NVLS\n", ""],
-        ["NCCL_ALGO: Ring\n", ""],
-    ),
-    (
-        "collnet-on",
-        ["NCCL_COLLNET_ENABLE: 1\n", ""],
-        ["NCCL_COLLNET_ENABLE: 0\n", ""],
-    ),
-    (
-        "collnet-on",
-        ["NCCL_ALGO: CollnetDirect\n", ""],
-        ["NCCL_ALGO: Ring\n", ""],
-    ),
-    ("collnet-on", ["", "--use-sharp: true\n"], ["", ""]),
-    (
-        "rank-map-open",
-        ["NCCL_ALGO: Ring\n", ""],
-        ["WORLD_SIZE: 2\n", ""],
-    ),
-    (
-        "set-inside-the-process",
-        ["NCCL_ALGO: Ring\n", DET],
-        [PINNED, DET],
-    ),
-    ("record-streams", ["NCCL_ALGO: Ring\n", ""], [PINNED, ""]),
-    (
-        "half-deterministic",
-        ["NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0\n", ""],
-        ["NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0\n", DET],
-    ),
-    ("embedding-arrival", [PINNED, ""], [PINNED, DET]),
-    ("attention-arrival", ["NCCL_ALGO: Ring\n", ""], [PINNED, ""]),
-    (
-        "attention-arrival",
-        ["NCCL_ALGO: Ring\n", "--attention-backend: flash\n"],
-        ["NCCL_ALGO: Ring\n", "--attention-backend: unfused\n"],
-    ),
-    (
-        "cublas-workspace-open",
-        ["NCCL_ALGO: Ring\n", ""],
-        ["NCCL_ALGO: Ring\n", DET],
-    ),
-    (
-        "causal-conv1d-version",
-        [
-            "",
-            "--deterministic-mode: true\n--hybrid-layer-pattern: M-M*\n",
-        ],
-        ["", "--hybrid-layer-pattern: M-M*\n"],
-    ),
-    (
-        "grouped-gemm-accumulation",
-        ["", "--num-experts: 8\n--moe-grouped-gemm: true\n"],
-        [
-            "",
-            "--num-experts: 8\n--moe-grouped-gemm: true\n--no-gradient-accumulation-fusion: true\n",
-        ],
-    ),
-    (
-        "gated-delta-net-packed",
-        [
-            "",
-            "--deterministic-mode: true\n--experimental-attention-variant: gdn\n--sft: true\n",
-        ],
-        [
-            "",
-            "--deterministic-mode: true\n--experimental-attention-variant: gdn\n",
-        ],
-    ),
-    (
-        "param-gather-alone",
-        ["", "--overlap-param-gather: true\n"],
-        [
-            "",
-            "--overlap-param-gather: true\n--overlap-grad-reduce: true\n\
-            --use-distributed-optimizer: true\n",
-        ],
-    ),
-    (
-        "interleaving-too-short",
-        [
-            "",
-            "--pipeline-model-parallel-size: 2\n--num-virtual-stages-per-pipeline-rank: 2\n\
-            --no-overlap-p2p-communication: true\n",
-        ],
-        [
-            "",
-            "--pipeline-model-parallel-size: 2\n--num-virtual-stages-per-pipeline-rank: 2\n",
-        ],
-    ),
-    (
-        "several-virtual-stages",
-        [
-            "",
-            "--pipeline-model-parallel-size: 2\n--num-virtual-stages-per-pipeline-rank: 2\n\
-            --num-layers-per-virtual-pipeline-stage: 1\n",
-        ],
-        [
-            "",
-            "--pipeline-model-parallel-size: 2\n--num-virtual-stages-per-pipeline-rank: 2\n",
-        ],
-    ),
-    (
-        "learning-rate-order",
-        ["", "--min-lr: 1\n"],
-        ["", "--min-lr: 1e-4\n"],
-    ),
-    (
-        "save-without-interval",
-        ["", "--save: /a\n"],
-        ["", "--save: /a\n--save-interval: 5\n"],
-    ),
-    (
-        "retain-interval",
-        ["", "--save-interval: 5\n--save-retain-interval: 7\n"],
-        ["", "--save-interval: 5\n--save-retain-interval: 10\n"],
-    ),
-    (
-        "selective-recompute",
-        [
-            "",
-            "--recompute-granularity: selective\n--recompute-num-layers: 1\n",
-        ],
-        ["", "--recompute-granularity: selective\n"],
-    ),
-    (
-        "tp-overlap-without-sequence-parallel",
-        [
-            "",
-            "--tensor-model-parallel-size: 2\n--tp-comm-overlap: true\n",
-        ],
-        [
-            "",
-            "--tensor-model-parallel-size: 2\n--tp-comm-overlap: true\n--sequence-parallel: true\n",
-        ],
-    ),
-    (
-        "local-attention-needs-local-spec",
-        ["", "--attention-backend: local\n"],
-        ["", "--attention-backend: local\n--spec: local\n"],
-    ),
-    (
-        "grouped-queries-with-latent-attention",
-        [
-            "",
-            "--multi-latent-attention: true\n--group-query-attention: true\n",
-        ],
-        ["", "--multi-latent-attention: true\n"],
-    ),
-    (
-        "experts-do-not-divide",
-        ["", "--expert-model-parallel-size: 4\n--num-experts: 6\n"],
-        ["", "--expert-model-parallel-size: 4\n--num-experts: 8\n"],
-    ),
-    (
-        "experts-do-not-divide",
-        ["", "--expert-model-parallel-size: 4\n"],
-        ["", ""],
-    ),
-    ("two-formats", ["", "--fp16: true\n"], ["", ""]),
-    (
-        "te-cross-entropy",
-        [
-            "",
-            "--cross-entropy-loss-fusion: true\n--cross-entropy-fusion-impl: te\n",
-        ],
-        [
-            "",
-            "--cross-entropy-loss-fusion: true\n--cross-entropy-fusion-impl: native\n",
-        ],
-    ),
-    (
-        "one-connection-needed",
-        ["", TP2],
-        ["CUDA_DEVICE_MAX_CONNECTIONS: 1\n", TP2],
-    ),
-    (
-        "one-connection-needed",
-        ["CUDA_DEVICE_MAX_CONNECTIONS: 32\n", TP2],
-        ["CUDA_DEVICE_MAX_CONNECTIONS: 32\n", ""],
-    ),
-    (
-        "one-connection-with-fsdp",
-        ["CUDA_DEVICE_MAX_CONNECTIONS: 1\n", FSDP],
-        ["", FSDP],
-    ),
-    (
-        "fsdp-checkpoint",
-        ["", "--use-megatron-fsdp: true\n"],
-        ["", FSDP],
-    ),
-    (
-        "integrity-format",
-        ["", "--verify-integrity: true\n--ckpt-format: torch\n"],
-        ["", "--verify-integrity: true\n"],
-    ),
-    (
-        "fp8-gather-unsharded",
-        ["", "--fp8-param-gather: true\n"],
-        [
-            "",
-            "--fp8-param-gather: true\n--use-distributed-optimizer: true\n",
-        ],
-    ),
-    (
-        "async-save-dropped",
-        ["", "--async-save: true\n"],
-        [
-            "",
-            "--async-save: true\n--use-persistent-ckpt-worker: true\n",
-        ],
-    ),
-    (
-        "memory-log-interval",
-        ["", "--log-interval: 10\n--log-memory-interval: 15\n"],
-        ["", "--log-interval: 10\n--log-memory-interval: 20\n"],
-    ),
-    (
-        "tolerant-test",
-        ["NON_DETERMINSTIC_RESULTS: 1\n", DET],
-        ["NON_DETERMINSTIC_RESULTS: 1\n", ""],
-    ),
-    (
-        "deterministic-mode",
-        ["NCCL_ALGO: Tree\n", ""],
-        ["NCCL_ALGO: Ring,CollnetChain\n", ""],
-    ),
-];
 
 #[test]
 fn every_rule_fires_on_what_breaks_it_and_not_beside_it() {
@@ -362,6 +91,19 @@ const HARNESS_CASES: &[Case] = &[
             RESUME,
         ],
         ["a", SAVED, RESUME],
+    ),
+    (
+        "reshard-optimizer",
+        [
+            "gpt_reshard_1x2xNone",
+            "--use-distributed-optimizer: true\n",
+            RESUME,
+        ],
+        [
+            "gpt_reshard_1x2xNone",
+            "--use-distributed-optimizer: true\n--dist-ckpt-optim-fully-reshardable: true\n",
+            RESUME,
+        ],
     ),
     (
         "resume-not-tested",

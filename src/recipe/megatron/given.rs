@@ -77,6 +77,11 @@ impl GivenJob {
         self.env.iter().chain(&self.phases[phase].variables)
     }
 
+    /// Whether it is a test that is killed and resumed.
+    pub fn resumes(&self) -> bool {
+        self.test_type.as_deref() == Some("ckpt-resume")
+    }
+
     /// [`GivenJob::variables`] in a list of its own.
     pub fn environment(&self, phase: usize) -> Vec<GivenVariable> {
         self.variables(phase).cloned().collect()

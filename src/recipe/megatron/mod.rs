@@ -14,12 +14,14 @@ mod read;
 mod spelling;
 mod yaml;
 
-pub use catalogue::{Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, variable};
+pub use catalogue::{
+    Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, not_covered, variable,
+};
 pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 pub use log_file::open;
 pub(crate) use meaning::Values;
 pub use meaning::{
-    CaseFields, Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood,
-    Verdict, World, WorldBasis, understand,
+    CaseFields, Derivation, JudgedArgument, Rerun, UnderstandOptions, Understood, Verdict, World,
+    WorldBasis, tally, understand,
 };
 pub use read::{is_megatron, kind_of};

@@ -29,6 +29,7 @@ pub(super) fn checks(page: &mut Page, outcome: &Outcome) {
 fn oracle(page: &mut Page, result: &OracleResult) {
     let verdict = match result.verdict {
         OracleVerdict::Equal => style::good("equal"),
+        OracleVerdict::EqualInPart => style::dim("equal in part"),
         OracleVerdict::Different => style::bad("different"),
         OracleVerdict::NotChecked => style::dim("not checked"),
     };
@@ -131,10 +132,24 @@ fn in_full(page: &mut Page, outcome: &Outcome, certificate: &Certificate) {
         ("recipe", &certificate.recipe_hash),
         ("data", &certificate.data_hash),
         ("kernels", &certificate.kernels_hash),
+        ("root", &certificate.root_hash),
     ] {
         page.line(format!("  {name:<8}  {hash}"));
     }
     page.sentence(2, &format!("second run: {}", certificate.second_run));
+    let tested = &certificate.self_test;
+    page.sentence(
+        2,
+        &match &tested.differing[..] {
+            [] => format!("self-test: {} expressions exact", tested.expressions),
+            names => format!(
+                "self-test: {} of {} expressions differ: {}",
+                names.len(),
+                tested.expressions,
+                names.join(", ")
+            ),
+        },
+    );
     for assumption in &certificate.assumptions {
         page.sentence(2, assumption);
     }

@@ -3,7 +3,7 @@
 use super::{Detail, Page, style};
 use crate::prove::outcome::Outcome;
 use crate::recipe::Change;
-use crate::recipe::megatron::{JudgedArgument, Verdict};
+use crate::recipe::megatron::{JudgedArgument, tally};
 use crate::report::names::counted;
 use crate::scenario::Imported;
 
@@ -44,28 +44,13 @@ fn world(page: &mut Page, job: &Imported) {
 /// How many arguments were understood how; each one under `-v`.
 fn arguments(page: &mut Page, job: &Imported, detail: Detail) {
     let all = || job.arguments.iter().chain(&job.variables);
-    let kinds = [
-        Verdict::Used,
-        Verdict::Replaced,
-        Verdict::NoBits,
-        Verdict::Unsupported,
-        Verdict::Invalid,
-    ];
-    let count = |kind: Verdict| {
-        let count = all().filter(|argument| argument.verdict == kind).count();
-        (count > 0).then(|| match kind {
-            Verdict::NoBits => format!("{count} change no bits"),
-            other => format!("{count} {}", other.words()),
-        })
-    };
-    let counts: Vec<String> = kinds.into_iter().filter_map(count).collect();
     let hint = match detail {
         Detail::Full => "",
         _ => " (-v lists them)",
     };
     page.sentence(
         2,
-        &format!("arguments and variables: {}{hint}", counts.join(", ")),
+        &format!("arguments and variables: {}{hint}", tally(all())),
     );
     if detail < Detail::Full {
         return;

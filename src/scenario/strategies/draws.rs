@@ -12,6 +12,8 @@ use crate::recipe::{Determinism, Normalization, PositionEmbedding, Recipe};
 pub(super) struct Layout {
     tensor: u32,
     pipeline: u32,
+    /// Chunks of a stage, of several stages.
+    chunks: u32,
     data: u32,
     sequence_parallel: bool,
     use_tp_pp_dp_mapping: bool,
@@ -25,13 +27,17 @@ pub(super) fn layouts(limits: Limits) -> impl Strategy<Value = Layout> {
         0 | 1 => vec![1],
         most => [2, 1].into_iter().chain(3..=most).collect(),
     };
-    let sizes = (exponent, 1..=limits.pipeline.max(1), select(data));
-    (sizes, any::<[bool; 2]>()).prop_map(move |((exponent, pipeline, data), flags)| {
+    // Interleaving multiplies the layers, and with them a case's time: one in four.
+    let chunks = prop_oneof![3 => Just(1), 1 => 1..=limits.virtual_stages.max(1)];
+    let stages = (1..=limits.pipeline.max(1), chunks);
+    let sizes = (exponent, stages, select(data));
+    (sizes, any::<[bool; 2]>()).prop_map(move |((exponent, (pipeline, chunks), data), flags)| {
         let tensor = 1 << exponent;
         let pipeline = pipeline.min(ranks / tensor);
         Layout {
             tensor,
             pipeline,
+            chunks: if pipeline > 1 { chunks } else { 1 },
             data: data.min(ranks / tensor / pipeline),
             sequence_parallel: flags[0] && tensor > 1,
             use_tp_pp_dp_mapping: flags[1],
@@ -45,6 +51,7 @@ impl Layout {
             world_size: self.tensor * self.pipeline * self.data,
             tensor_model_parallel_size: self.tensor,
             pipeline_model_parallel_size: self.pipeline,
+            num_virtual_stages_per_pipeline_rank: self.chunks,
             microbatch_group_size_per_virtual_pipeline_stage: self.pipeline,
             sequence_parallel: self.sequence_parallel,
             use_tp_pp_dp_mapping: self.use_tp_pp_dp_mapping,
@@ -56,7 +63,7 @@ impl Layout {
 /// Sizes of the model, as multiples of what the layout splits.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    layers_a_stage: u32,
+    layers_a_chunk: u32,
     heads_a_rank: u32,
     /// In units of four: a head is a whole number of vec4s.
     head_width: u32,
@@ -87,7 +94,7 @@ pub(super) fn models(limits: Limits) -> impl Strategy<Value = Model> {
         1..=4u32,
     );
     (sizes, 1..=4u32, any::<[bool; 8]>()).prop_map(|(sizes, sequence, flags)| {
-        let (layers_a_stage, heads_a_rank, head_width, ffn_width) = sizes;
+        let (layers_a_chunk, heads_a_rank, head_width, ffn_width) = sizes;
         let [
             shares_groups,
             layer_norm,
@@ -98,7 +105,7 @@ pub(super) fn models(limits: Limits) -> impl Strategy<Value = Model> {
         ] = flags;
         let [.., tied_embedding, attention_dropout, hidden_dropout] = flags;
         Model {
-            layers_a_stage,
+            layers_a_chunk,
             heads_a_rank,
             head_width,
             ffn_width,
@@ -147,7 +154,9 @@ impl Model {
         let seq_length = self.sequence * tensor.max(4);
         let recipe = self.parts.applied(recipe);
         Recipe {
-            num_layers: self.layers_a_stage * recipe.pipeline_model_parallel_size,
+            num_layers: self.layers_a_chunk
+                * recipe.pipeline_model_parallel_size
+                * recipe.num_virtual_stages_per_pipeline_rank,
             hidden_size: heads * width,
             ffn_hidden_size: 4 * self.ffn_width * tensor,
             num_attention_heads: heads,
@@ -165,6 +174,8 @@ impl Model {
 pub(super) struct Batch {
     micro_batch_size: u32,
     microbatches: u32,
+    /// Microbatches of a chunk's turn beyond one a stage.
+    turn: u32,
     steps: u32,
     wgrad_splits: u32,
     clips: bool,
@@ -174,15 +185,16 @@ pub(super) struct Batch {
 pub(super) fn batches(limits: Limits) -> impl Strategy<Value = Batch> {
     let sizes = (
         1..=limits.micro_batch_size.max(1),
-        1..=limits.microbatches.max(1),
+        (1..=limits.microbatches.max(1), 0..=2u32),
         2..=limits.steps.max(2),
         1..=8u32,
     );
     (sizes, any::<bool>(), any::<u32>()).prop_map(|(sizes, clips, seed)| {
-        let (micro_batch_size, microbatches, steps, wgrad_splits) = sizes;
+        let (micro_batch_size, (microbatches, turn), steps, wgrad_splits) = sizes;
         Batch {
             micro_batch_size,
             microbatches,
+            turn,
             steps,
             wgrad_splits,
             clips,
@@ -192,11 +204,30 @@ pub(super) fn batches(limits: Limits) -> impl Strategy<Value = Batch> {
 }
 
 impl Batch {
+    /// Microbatches of an interleaved pipeline, and of a chunk's turn: each turn fills the
+    /// pipeline, a short last one, too.
+    fn turns(&self, stages: u32) -> (u32, u32) {
+        let microbatches = self.microbatches.max(stages);
+        let group = (stages + self.turn).min(microbatches);
+        let last = microbatches % group;
+        match last != 0 && last < stages {
+            true => (microbatches, microbatches),
+            false => (microbatches, group),
+        }
+    }
+
     pub fn applied(&self, recipe: Recipe) -> Recipe {
         let tokens = recipe.seq_length * self.micro_batch_size;
-        let sequences = self.micro_batch_size * self.microbatches;
+        let stages = recipe.pipeline_model_parallel_size;
+        let is_interleaved = recipe.num_virtual_stages_per_pipeline_rank > 1;
+        let (microbatches, group) = match is_interleaved {
+            true => self.turns(stages),
+            false => (self.microbatches, stages),
+        };
+        let sequences = self.micro_batch_size * microbatches;
         Recipe {
             micro_batch_size: self.micro_batch_size,
+            microbatch_group_size_per_virtual_pipeline_stage: group,
             global_batch_size: sequences * recipe.data_parallel_size(),
             train_iters: self.steps,
             lr_decay_iters: self.steps,

@@ -22,10 +22,12 @@
 //! runner.run(&strategies::ordered_recipes(), property).unwrap();
 //! ```
 
+mod course;
 mod draws;
 
 use std::collections::BTreeSet;
 
+use course::{agains, courses};
 use draws::{batches, layouts, models, precisions};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -42,13 +44,15 @@ pub struct Limits {
     pub tensor: u32,
     /// Pipeline stages.
     pub pipeline: u32,
+    /// Model chunks of a pipeline stage, where there are stages to interleave.
+    pub virtual_stages: u32,
     /// Data-parallel ranks.
     pub data: u32,
-    /// Layers of a pipeline stage.
+    /// Layers of a pipeline stage, or of each of its chunks.
     pub layers_a_stage: u32,
     /// Sequences of one rank in one microbatch.
     pub micro_batch_size: u32,
-    /// Microbatches of one rank in one step.
+    /// Microbatches of one rank in one step; an interleaved pipeline has one a stage at least.
     pub microbatches: u32,
     /// Steps that are trained and checked; at least 2, so that a run can be resumed.
     pub steps: u32,
@@ -61,6 +65,7 @@ impl Default for Limits {
             ranks: 16,
             tensor: 4,
             pipeline: 2,
+            virtual_stages: 2,
             data: 4,
             layers_a_stage: 2,
             micro_batch_size: 2,
@@ -98,12 +103,15 @@ pub fn ordered_recipes_within(limits: Limits) -> impl Strategy<Value = Recipe> {
         models(limits),
         batches(limits),
         precisions(),
+        courses(),
+        agains(),
     );
-    draws.prop_map(|(layout, model, batch, precision)| {
+    draws.prop_map(|(layout, model, batch, precision, course, again)| {
         let recipe = layout.applied(Recipe::small());
         let recipe = model.applied(recipe);
         let recipe = batch.applied(recipe);
-        precision.applied(recipe)
+        let recipe = precision.applied(recipe);
+        again.applied(course.applied(recipe))
     })
 }
 

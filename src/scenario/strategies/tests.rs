@@ -1,4 +1,5 @@
 use super::*;
+use crate::recipe::{LrDecayStyle, RecomputeGranularity};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
@@ -40,6 +41,11 @@ fn recipes_shrink_to_the_least() {
         assert_eq!((num_layers, seq_length, least.global_batch_size), (1, 4, 2));
         assert_eq!(least.determinism, Determinism::ORDERED);
         assert!(!least.bf16 && !least.use_distributed_optimizer);
+        assert_eq!(least.num_virtual_stages_per_pipeline_rank, 1);
+        assert_eq!(least.num_distributed_optimizer_instances, 1);
+        assert_eq!(least.recompute_granularity, None);
+        assert_eq!(least.lr_decay_style, LrDecayStyle::Constant);
+        assert_eq!((least.lr_warmup_iters, least.min_lr), (0, 0.0));
         assert!(least.swiglu && least.disable_bias_linear && least.hidden_dropout == 0.0);
     }
 }
@@ -75,6 +81,47 @@ fn recipes_differ() {
             "{place}: {key} free in {free} of 300"
         );
     }
+}
+
+/// What is beside the sizes comes up, too, with a short last turn of an interleaved pipeline.
+#[test]
+fn recipes_differ_in_their_course() {
+    let mut runner = TestRunner::deterministic();
+    let draws: Vec<Recipe> = (0..300)
+        .map(|_| recipes().new_tree(&mut runner).unwrap().current())
+        .collect();
+    let count = |is: fn(&Recipe) -> bool| draws.iter().filter(|recipe| is(recipe)).count();
+    let is_interleaved = |r: &Recipe| r.num_virtual_stages_per_pipeline_rank > 1;
+    let is_short = |r: &Recipe| {
+        let group = r.microbatch_group_size_per_virtual_pipeline_stage;
+        r.num_virtual_stages_per_pipeline_rank > 1 && !r.microbatch_count().is_multiple_of(group)
+    };
+    let (full, selective) = (RecomputeGranularity::Full, RecomputeGranularity::Selective);
+    assert!((8..150).contains(&count(is_interleaved)));
+    assert!(count(|r| r.num_distributed_optimizer_instances == 2) >= 10);
+    for granularity in [full, selective] {
+        let of = draws
+            .iter()
+            .filter(|r| r.recompute_granularity == Some(granularity));
+        assert!(of.count() >= 30, "{granularity:?}");
+    }
+    for style in LrDecayStyle::WORDS.map(|(_, style)| style) {
+        let of = draws.iter().filter(|r| r.lr_decay_style == style);
+        assert!(of.count() >= 50, "{style:?}");
+    }
+    assert!(count(|r| r.lr_warmup_iters > 0) >= 50 && count(|r| r.min_lr > 0.0) >= 50);
+    // Two stages and turns of three of five microbatches.
+    let five = Limits {
+        microbatches: 5,
+        ..Limits::default()
+    };
+    let mut drawn = (0..300).map(|_| {
+        recipes_within(five)
+            .new_tree(&mut runner)
+            .unwrap()
+            .current()
+    });
+    assert!(drawn.any(|recipe| is_short(&recipe)));
 }
 
 #[test]

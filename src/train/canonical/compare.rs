@@ -56,6 +56,47 @@ impl CanonicalState {
             .collect()
     }
 
+    /// The first main parameter with an element that differs from `other`'s although both moments
+    /// of the element agree, and it agreed in the states `before`, this side's and the other's.
+    /// AdamW takes each element from its moments, its old value, the learning rate and the step.
+    pub fn moved_without_moments(
+        &self,
+        other: &CanonicalState,
+        (before, other_before): (&CanonicalState, &CanonicalState),
+    ) -> Option<StateDifference> {
+        let word = |of: &CanonicalState, component: Component, name: &str, place: usize| {
+            of.tensor(component, name)?.words.get(place).copied()
+        };
+        let mut all = self.tensors.iter();
+        all.find_map(|((component, name), tensor)| {
+            if *component != Component::MainParams {
+                return None;
+            }
+            let same = |component: Component, sides: (&CanonicalState, &CanonicalState), at| {
+                word(sides.0, component, name, at) == word(sides.1, component, name, at)
+            };
+            let is_unmoved = |at: &usize| {
+                !same(Component::MainParams, (self, other), *at)
+                    && same(Component::MainParams, (before, other_before), *at)
+                    && same(Component::ExpAvg, (self, other), *at)
+                    && same(Component::ExpAvgSq, (self, other), *at)
+            };
+            let total = tensor.words.len();
+            let first = (0..total).find(is_unmoved)?;
+            Some(StateDifference {
+                component: *component,
+                name: name.clone(),
+                element: first as u64,
+                differing: (first..total).filter(is_unmoved).count() as u64,
+                total: total as u64,
+                words: (
+                    tensor.words.get(first).copied(),
+                    word(other, *component, name, first),
+                ),
+            })
+        })
+    }
+
     /// Whether what was loaded in the place of this state, or why nothing could be, names a planted
     /// fault's target: the tensor, or any of the component.
     pub fn names_fault(

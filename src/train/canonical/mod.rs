@@ -168,6 +168,17 @@ impl CanonicalState {
         less
     }
 
+    /// The state with another first element of one tensor; `None` where it has no such tensor.
+    pub fn changed(&self, component: Component, name: &str) -> Option<CanonicalState> {
+        let mut other = self.clone();
+        let tensor = other.tensors.get_mut(&(component, name.to_string()))?;
+        let word = tensor.words.first_mut()?;
+        // One or two, of which every type has both.
+        let (one, two) = (1f32.to_bits(), 2f32.to_bits());
+        *word = if *word == two { one } else { two };
+        Some(other)
+    }
+
     /// The components that the state has anything of.
     pub fn components(&self) -> BTreeSet<Component> {
         let tensors = self.tensors.keys().map(|(component, _)| *component);

@@ -43,6 +43,8 @@ pub(super) struct Coordinator<'a> {
     pub record: RunRecord,
     /// Who launched what, by the engine's number of the run, while a fault may still be told.
     pub launched: BTreeMap<u64, Vec<(u32, Arc<Site>)>>,
+    /// What was written and is being digested, with its wave.
+    noted: Vec<(u32, Written)>,
     /// Waves of this step so far.
     pub wave: u32,
     hazards: HazardLog,
@@ -90,6 +92,7 @@ impl<'a> Coordinator<'a> {
             replicas: BTreeMap::new(),
             record: RunRecord::default(),
             launched: BTreeMap::new(),
+            noted: Vec::new(),
             wave: 0,
             hazards: HazardLog::default(),
             command_faults: CommandFaults::new(&options.faults),
@@ -107,7 +110,8 @@ impl<'a> Coordinator<'a> {
         }
         drop(std::mem::take(&mut self.outboxes));
         if result.is_err() {
-            // What else went wrong in the run that failed is not the next one's.
+            // What else the run that failed has asked for, or done wrong, is not the next one's.
+            let _ = self.engine.noted();
             let _ = self.engine.settle();
         }
         let released = self.release();
@@ -139,6 +143,7 @@ impl<'a> Coordinator<'a> {
         {
             self.gather()?;
             while self.run_wave()? {}
+            self.take_digests()?;
             self.wake()?;
         }
         Ok(())
@@ -239,7 +244,7 @@ impl<'a> Coordinator<'a> {
         let local = self.run_local(&stirred, &mut written)?;
         let joint = self.run_collectives(&mut written)?;
         let messages = self.run_messages(&mut written)?;
-        self.account(&written)?;
+        self.account(written)?;
         if self.options.hazard_steps_max > 0 {
             let mut touched = stirred;
             touched.extend_from_slice(self.heads.stirred());
@@ -301,22 +306,31 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Digests what the wave wrote into the ranks' roots.
-    fn account(&mut self, written: &[Written]) -> Result<(), WorldError> {
+    /// Has what the wave wrote digested, as it is now.
+    fn account(&mut self, written: Vec<Written>) -> Result<(), WorldError> {
         let spans: Vec<Span> = written.iter().map(|written| written.span).collect();
-        let digests = self
-            .engine
-            .digests(&spans)
-            .map_err(|source| at("all", "digest", source))?;
+        let noted = self.engine.note(&spans);
+        noted.map_err(|source| at("all", "digest", source))?;
+        let wave = self.wave;
+        self.noted
+            .extend(written.into_iter().map(|written| (wave, written)));
+        Ok(())
+    }
+
+    /// Takes the digests of all waves since the last time into the ranks' roots.
+    fn take_digests(&mut self) -> Result<(), WorldError> {
+        let digests = self.engine.noted();
+        let digests = digests.map_err(|source| at("all", "digest", source))?;
         self.settle()?;
-        for (written, digest) in written.iter().zip(digests) {
+        assert_eq!(digests.len(), self.noted.len(), "each note is answered");
+        for ((wave, written), digest) in std::mem::take(&mut self.noted).into_iter().zip(digests) {
             let state = &mut self.ranks[written.rank as usize];
             state.root = state.root.then(digest);
             self.record.nodes += 1;
             if self.options.record_nodes {
                 self.record.records.push(NodeRecord {
                     rank: written.rank,
-                    wave: self.wave,
+                    wave,
                     site: written.site.clone(),
                     fold: written.fold,
                     digest,

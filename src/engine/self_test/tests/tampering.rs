@@ -11,7 +11,7 @@ use crate::engine::{
     ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Span,
 };
 use crate::kernel::{Kernel, Registry};
-use crate::numerics::CANONICAL_NAN;
+use crate::numerics::{CANONICAL_NAN, Digest};
 
 /// Runs another kernel than it is given, and spoils what is read.
 struct Tampered {
@@ -53,6 +53,12 @@ impl Engine for Tampered {
     }
     fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError> {
         self.engine.write(span, words)
+    }
+    fn note(&mut self, spans: &[Span]) -> Result<(), EngineError> {
+        self.engine.note(spans)
+    }
+    fn noted(&mut self) -> Result<Vec<Digest>, EngineError> {
+        self.engine.noted()
     }
 }
 

@@ -2,15 +2,19 @@
 //!
 //! What must be equal is the state at the load, in canonical unsharded form: every whole tensor,
 //! byte for byte. Later steps need not be: where tensor-parallel sums have other addends, or rings
-//! other members, they are other sums. So the plans of both layouts are compared first, and steps
-//! must agree only where no plan differs; else the first place where they part is reported, with
-//! the reasons. The resumed run is swept itself, as it has choice points of its own.
+//! other members, they are other sums. So the plans of both layouts are compared first, and each
+//! place of a later step may part only where a plan differs that acts at or before it; those are
+//! reported with their reasons, all else is a fault. The resumed run is swept itself, as it has
+//! choice points of its own.
 
+mod acts;
+mod judge;
+mod order;
 mod planted;
 mod steps;
 mod structure;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::fault::Component;
@@ -19,13 +23,15 @@ use crate::prove::Progress;
 use crate::prove::memory;
 use crate::prove::oracle::res;
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Reach, Sweep};
+use crate::prove::sweep::{Reach, Sums, Sweep};
 use crate::recipe::ReshardLayout;
 use crate::train::{CanonicalError, CanonicalState, Checkpoint, StateDifference};
 use crate::world::{Drift, Hazard, RunOptions, RunRecord, State, Unobserved};
 
+pub use acts::{Acts, Parameters};
+pub use judge::Parting;
 pub use planted::{Planted, plant};
-pub use steps::{LaterStep, MetricPair, Parting};
+pub use steps::{LaterStep, MetricPair, TokenLosses};
 pub use structure::PlanDifference;
 
 /// Differing tensors that a report names.
@@ -50,14 +56,17 @@ pub struct Resharding {
     /// Components that the checkpoint left out, or that are not carried over, and of which nothing
     /// is read after the cut.
     pub unread: BTreeSet<Component>,
+    /// Dropout draws other masks from the load on.
+    pub masks_differ: bool,
     /// Where the two layouts compute other sums; empty where every later bit must agree.
     pub plans: Vec<PlanDifference>,
     pub steps: Vec<LaterStep>,
-    /// Choice points of the resumed run, and those that are sensitive.
+    /// Choice points of the resumed run.
     pub points: u64,
-    pub sensitive: u64,
-    /// The worst rung of the resumed run's points.
-    pub worst: Option<Rung>,
+    /// Those that are sensitive, within one allocation and across allocations.
+    pub sensitive: BTreeMap<Reach, u64>,
+    /// The worst rungs of the resumed run's points.
+    pub worst: BTreeMap<Reach, Rung>,
     pub drifts: Vec<Drift>,
     pub hazards: Vec<Hazard>,
 }
@@ -74,11 +83,12 @@ impl Resharding {
             differences: Vec::new(),
             not_carried: BTreeSet::new(),
             unread: BTreeSet::new(),
+            masks_differ: false,
             plans: Vec::new(),
             steps: Vec::new(),
             points: 0,
-            sensitive: 0,
-            worst: None,
+            sensitive: BTreeMap::new(),
+            worst: BTreeMap::new(),
             drifts: Vec::new(),
             hazards: Vec::new(),
         }
@@ -89,17 +99,30 @@ impl Resharding {
     }
 
     /// The first place where the later steps part.
-    pub fn parting(&self) -> Option<Parting> {
+    pub fn parting(&self) -> Option<&Parting> {
         self.steps.iter().find_map(LaterStep::parting)
     }
 
-    /// Bits that differ although no plan does.
-    pub fn parts_without_reason(&self) -> bool {
-        self.plans.is_empty() && self.parting().is_some()
+    /// The first place that parts although nothing that acts at or before it differs.
+    pub fn unexcused(&self) -> Option<&Parting> {
+        let mut partings = self.steps.iter().flat_map(|step| &step.partings);
+        partings.find(|parting| parting.because.is_none())
+    }
+
+    /// State that later steps read and the layout does not take over, or takes for other numbers:
+    /// the runs are not the same ones from the load on.
+    pub fn is_in_part(&self) -> bool {
+        let mut lost = self.not_carried.difference(&self.unread);
+        lost.next().is_some() || self.masks_differ
     }
 
     pub fn is_broken(&self) -> bool {
-        !self.is_equal_at_load() || self.parts_without_reason()
+        !self.is_equal_at_load() || self.unexcused().is_some()
+    }
+
+    /// Broken, or with a choice point of its own that parts.
+    pub fn fails(&self) -> bool {
+        self.is_broken() || !self.sensitive.is_empty()
     }
 }
 
@@ -121,7 +144,7 @@ pub fn resume_all(
             let run = Resume {
                 straight,
                 reference,
-                sweep,
+                sums: &sweep.sums,
                 cut: *cut,
             };
             found.push(run.on(&mut session)?);
@@ -135,8 +158,8 @@ pub fn resume_all(
 pub struct Resume<'a> {
     pub straight: &'a Session,
     pub reference: &'a RunRecord,
-    /// The sweep of the reference run.
-    pub sweep: &'a Sweep,
+    /// The sums of the reference run.
+    pub sums: &'a Sums,
     pub cut: u32,
 }
 
@@ -174,11 +197,20 @@ impl Resume<'_> {
         found
             .unread
             .extend(res::unread(self.reference, self.cut, &left));
-        found.plans = structure::differences(self, session, &sweep);
-        found.steps = self.later_steps(session, &resumed, &found.not_carried);
+        found.plans = structure::differences(self, session, &sweep.sums);
+        found.masks_differ = structure::masks_differ(&self.straight.options, &session.options);
+        found.steps = self.later_steps(session, (&resumed, &sweep.sums), &found.not_carried);
+        let judge = judge::Judge {
+            plans: &found.plans,
+            clips: self.straight.options.clip_grad > 0.0,
+        };
+        judge.judge(&mut found.steps, found.differences.is_empty());
         found.points = sweep.points();
-        found.sensitive = sweep.sensitive.get(&Reach::Within).copied().unwrap_or(0);
-        found.worst = sweep.worst_rung(Reach::Within);
+        found.worst = [Reach::Within, Reach::Across]
+            .into_iter()
+            .filter_map(|reach| Some((reach, sweep.worst_rung(reach)?)))
+            .collect();
+        found.sensitive = sweep.sensitive;
         found.drifts = resumed.drifts;
         found.hazards = resumed.hazards;
         Ok(found)
@@ -227,23 +259,30 @@ impl Resume<'_> {
     fn later_steps(
         &self,
         session: &Session,
-        resumed: &RunRecord,
+        (resumed, sums): (&RunRecord, &Sums),
         not_carried: &BTreeSet<Component>,
     ) -> Vec<LaterStep> {
-        let whole = |of: &Session, record: &RunRecord, step: u32| {
+        let counts = |component| !not_carried.contains(&component);
+        let whole = |of: &Session, step: u32, state: Option<&State>| {
             // Copies that drift apart are reported as such, and have no canonical state.
-            state_of(of, step, record.checkpoints.get(&step)?).ok()
+            state_of(of, step, state?).ok()
         };
-        let compare = |step: u32| {
-            let states =
-                whole(self.straight, self.reference, step).zip(whole(session, resumed, step));
-            let counts = |component| !not_carried.contains(&component);
+        let states = |step: u32, loaded: Option<&State>| {
+            let straight = whole(self.straight, step, self.reference.checkpoints.get(&step))?;
+            Some((straight, whole(session, step, loaded)?))
+        };
+        let (a, b) = (&self.straight.options, &session.options);
+        let mut before = states(self.cut, Some(&resumed.setup_state));
+        let mut steps = Vec::new();
+        for step in self.cut + 1..self.straight.scenario.steps + 1 {
+            let after = states(step, resumed.checkpoints.get(&step));
+            let losses = steps::token_losses((a, self.sums), (b, sums), step);
             let metrics = steps::metrics(&self.reference.metrics, &resumed.metrics, step);
-            LaterStep::new(step, metrics, states, counts)
-        };
-        (self.cut + 1..self.straight.scenario.steps + 1)
-            .map(compare)
-            .collect()
+            let pair = (before.as_ref(), after.as_ref());
+            steps.push(LaterStep::new(step, losses, metrics, pair, counts));
+            before = after;
+        }
+        steps
     }
 }
 
@@ -306,6 +345,10 @@ impl Resharding {
     fn write_load(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (tensors, words) = (self.tensors, self.words);
         match self.differences.len() {
+            0 if self.is_in_part() => write!(
+                f,
+                "state equal at load in part ({tensors} tensors, {words} words)"
+            )?,
             0 => write!(f, "state equal at load ({tensors} tensors, {words} words)")?,
             differing => {
                 write!(f, "{differing} of {tensors} tensors differ at load: ")?;
@@ -319,8 +362,9 @@ impl Resharding {
                 f,
                 "; {component} is not carried over, as Megatron-LM ignores it where TP or PP differ"
             )?;
-            if self.unread.contains(component) {
-                write!(f, ", and nothing reads it later")?;
+            match self.unread.contains(component) {
+                true => write!(f, ", and nothing reads it later")?,
+                false => write!(f, ", and later steps read it")?,
             }
         }
         for component in self.unread.difference(&self.not_carried) {
@@ -345,17 +389,25 @@ impl Resharding {
         };
         match self.parting() {
             None => write!(f, "; {steps} equal the straight run's; {reasons}")?,
-            Some(Parting { step, what }) => write!(
+            Some(Parting { step, what, .. }) => write!(
                 f,
                 "; later steps differ from the straight run first at step {step}, {what}; {reasons}"
             )?,
         }
-        if self.sensitive > 0 {
-            let (sensitive, points) = (self.sensitive, self.points);
+        if let Some(Parting { step, what, .. }) = self.unexcused() {
             write!(
                 f,
-                "; {sensitive} of its {points} choice points are sensitive"
+                "; no difference of the layouts acts at or before step {step}, {what}: the resumed \
+                 run is another"
             )?;
+        }
+        for (reach, told) in [
+            (Reach::Within, "are sensitive"),
+            (Reach::Across, "part across allocations"),
+        ] {
+            if let Some(count) = self.sensitive.get(&reach) {
+                write!(f, "; {count} of its {} choice points {told}", self.points)?;
+            }
         }
         if let Some(drift) = self.drifts.first() {
             write!(f, "; copies of `{}` differ in the resumed run", drift.name)?;

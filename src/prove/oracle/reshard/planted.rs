@@ -1,11 +1,16 @@
-//! Faults of a resume on another layout: state that lands in the wrong place, or does not arrive.
-//! Each must be found at the load, and the tensor or the component be named.
+//! Faults of a resume on another layout: state that lands in the wrong place, or does not arrive:
+//! each must be found at the load, and the tensor or the component be named. And a parameter that
+//! changes without the load being compared: the forward after it must be named.
 
-use super::{loaded, state_after, state_of};
+use std::sync::Arc;
+
+use super::judge::{FORWARD, Judge};
+use super::{LaterStep, Resume, loaded, state_after, state_of, steps, structure};
 use crate::fault::{Component, ReshardFault};
 use crate::prove::session::{CheckError, Session};
+use crate::prove::sweep::{SumWatch, Sums};
 use crate::train::{CanonicalState, StateDifference};
-use crate::world::RunRecord;
+use crate::world::RunOptions;
 
 /// How one planted fault fared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,17 +23,13 @@ pub struct Planted {
     pub missed: Option<String>,
 }
 
-/// Plants every fault into a load of the state after step `cut`.
+/// Plants every fault into a load of the state after the step of `resume`.
 ///
 /// # Errors
 /// Whatever stops a load, and a state that has no canonical form.
-pub fn plant(
-    straight: &Session,
-    session: &mut Session,
-    reference: &RunRecord,
-    cut: u32,
-) -> Result<Vec<Planted>, CheckError> {
-    let state = state_of(straight, cut, state_after(reference, cut)?);
+pub fn plant(resume: &Resume<'_>, session: &mut Session) -> Result<Vec<Planted>, CheckError> {
+    let (cut, state) = (resume.cut, state_after(resume.reference, resume.cut)?);
+    let state = state_of(resume.straight, cut, state);
     let state = state.map_err(|error| CheckError::Internal(error.to_string()))?;
     let mut all = Vec::new();
     for fault in ReshardFault::ALL {
@@ -39,7 +40,65 @@ pub fn plant(
         let kind = format!("lost-{component} (reshard)");
         all.push(lost(session, &state, component, kind)?);
     }
+    all.push(unseen(resume, session, &state)?);
     Ok(all)
+}
+
+/// The gain that a planted change strikes: every model has it, and every token's loss depends on
+/// it.
+const STRUCK: &str = "decoder.final_layernorm.weight";
+
+/// A parameter that changes while nobody compares the load. Its forward must be named, where no
+/// difference of the layouts excuses one.
+fn unseen(
+    resume: &Resume<'_>,
+    session: &mut Session,
+    state: &CanonicalState,
+) -> Result<Planted, CheckError> {
+    let kind = "changed-parameter (reshard)".to_string();
+    let not_planted = Planted {
+        kind: kind.clone(),
+        target: None,
+        missed: None,
+    };
+    let Some(changed) = state.changed(Component::Model, STRUCK) else {
+        return Ok(not_planted);
+    };
+    let parts = changed.scatter(&session.options);
+    let parts = parts.map_err(|error| CheckError::Internal(error.to_string()))?;
+    let step = resume.cut + 1;
+    let mut watch = SumWatch {
+        sums: Sums::default(),
+        steps: [step].into(),
+    };
+    let options = RunOptions::default();
+    let record = session.run(&options, step..step + 1, Some(Arc::new(parts)), &mut watch)?;
+    let plans = structure::differences(resume, session, &watch.sums);
+    if plans.iter().any(|plan| plan.acts.reach_forward()) {
+        return Ok(not_planted);
+    }
+    let (a, b) = (&resume.straight.options, &session.options);
+    let losses = steps::token_losses((a, resume.sums), (b, &watch.sums), step);
+    let metrics = steps::metrics(&resume.reference.metrics, &record.metrics, step);
+    let mut compared = [LaterStep::new(step, losses, metrics, (None, None), |_| {
+        true
+    })];
+    let judge = Judge {
+        plans: &plans,
+        clips: a.clip_grad > 0.0,
+    };
+    judge.judge(&mut compared, true);
+    let first = compared[0].parting();
+    let is_named =
+        first.is_some_and(|first| first.because.is_none() && first.what.starts_with(FORWARD));
+    Ok(Planted {
+        kind,
+        target: Some((Component::Model, Some(STRUCK.to_string()))),
+        missed: (!is_named).then(|| match first {
+            Some(first) => format!("{} was named", first.what),
+            None => "no loss was found to differ".to_string(),
+        }),
+    })
 }
 
 fn misplaced(

@@ -1,10 +1,12 @@
-//! Steps after a resume on another layout, against the straight run's: what the user sees, then
-//! whole tensors.
+//! Steps after a resume on another layout, against the straight run's, in the order in which a step
+//! computes: token losses, their mean, the norm, then whole tensors of the state.
 
 use std::collections::BTreeMap;
 
+use super::judge::Parting;
 use crate::fault::Component;
-use crate::train::{CanonicalState, StateDifference};
+use crate::prove::sweep::Sums;
+use crate::train::{CanonicalState, Coordinates, StateDifference, TrainOptions};
 
 /// A number that both runs print.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,65 +22,78 @@ impl MetricPair {
     }
 }
 
+/// The losses of a step's tokens, sample by sample: what forward ends in, whichever rank has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenLosses {
+    pub total: u64,
+    pub equal: u64,
+    /// The first token whose loss differs: sample of the step, place in it, and both words.
+    pub first: Option<(u32, u32, u32, u32)>,
+}
+
 /// One step of both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaterStep {
     pub step: u32,
+    /// `None` where they were not kept.
+    pub token_losses: Option<TokenLosses>,
     /// In the order in which a step computes them: the loss, then the norm.
     pub metrics: Vec<MetricPair>,
     /// Whole tensors compared after the step, and those that are equal; `None` where the state
     /// after it was not kept.
     pub tensors: Option<(u64, u64)>,
-    pub first_tensor: Option<StateDifference>,
+    /// Whole tensors that differ after the step.
+    pub differing: Vec<StateDifference>,
+    /// A main parameter with an element that differs although both its moments agree after the
+    /// step, and it did before.
+    pub unmoved: Option<StateDifference>,
+    /// What parts in the step, with what excuses it.
+    pub partings: Vec<Parting>,
 }
 
-/// Where two runs part first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parting {
-    pub step: u32,
-    pub what: String,
-}
+/// Both runs' whole tensors after a step.
+pub(super) type States = (CanonicalState, CanonicalState);
 
 impl LaterStep {
+    /// `before` are the states after the step before, where they were kept.
     pub(super) fn new(
         step: u32,
+        token_losses: Option<TokenLosses>,
         metrics: Vec<MetricPair>,
-        states: Option<(CanonicalState, CanonicalState)>,
+        (before, after): (Option<&States>, Option<&States>),
         counts: impl Fn(Component) -> bool,
     ) -> LaterStep {
         let mut compared = LaterStep {
             step,
+            token_losses,
             metrics,
             tensors: None,
-            first_tensor: None,
+            differing: Vec::new(),
+            unmoved: None,
+            partings: Vec::new(),
         };
-        if let Some((straight, resumed)) = states {
+        if let Some((straight, resumed)) = after {
             let (total, _) = straight.size(&counts);
-            let differences = straight.differences(&resumed, &counts);
-            let equal = total.saturating_sub(differences.len() as u64);
+            let differing = straight.differences(resumed, &counts);
+            let equal = total.saturating_sub(differing.len() as u64);
             compared.tensors = Some((total, equal));
-            compared.first_tensor = differences.into_iter().next();
+            compared.differing = differing;
+            if let Some((straight_before, resumed_before)) = before {
+                let was = (straight_before, resumed_before);
+                compared.unmoved = straight.moved_without_moments(resumed, was);
+            }
         }
         compared
     }
 
-    pub fn parting(&self) -> Option<Parting> {
-        let step = self.step;
-        if let Some(pair) = self.metrics.iter().find(|pair| !pair.is_equal()) {
-            let MetricPair {
-                name,
-                straight,
-                resumed,
-            } = pair;
-            let what = format!("{name} ({straight:?} and {resumed:?})");
-            return Some(Parting { step, what });
-        }
-        if self.metrics.is_empty() && self.tensors.is_none() {
-            let what = "nothing that both runs have of it".to_string();
-            return Some(Parting { step, what });
-        }
-        let what = self.first_tensor.as_ref()?.to_string();
-        Some(Parting { step, what })
+    /// The first place of the step where the runs part.
+    pub fn parting(&self) -> Option<&Parting> {
+        self.partings.first()
+    }
+
+    /// The step compared nothing: none of it was kept on both sides.
+    pub(super) fn is_empty(&self) -> bool {
+        self.metrics.is_empty() && self.tensors.is_none() && self.token_losses.is_none()
     }
 }
 
@@ -99,4 +114,51 @@ pub(super) fn metrics(
     let mut pairs: Vec<MetricPair> = pairs.collect();
     pairs.sort_by_key(|pair| pair.name != crate::train::Trainer::LM_LOSS);
     pairs
+}
+
+/// Both runs' token losses of a step; `None` where either has not all of them.
+pub(super) fn token_losses(
+    straight: (&TrainOptions, &Sums),
+    resumed: (&TrainOptions, &Sums),
+    step: u32,
+) -> Option<TokenLosses> {
+    let a = by_sample(straight.0, straight.1, step)?;
+    let b = by_sample(resumed.0, resumed.1, step)?;
+    assert_eq!(a.len(), b.len(), "layouts share the samples of a step");
+    let mut differing = a.iter().zip(&b).enumerate().filter(|(_, (a, b))| a != b);
+    let equal = a.len() - differing.clone().count();
+    let seq = straight.0.model.seq_length;
+    let first = differing
+        .next()
+        .map(|(place, (a, b))| (place as u32 / seq, place as u32 % seq, *a, *b));
+    Some(TokenLosses {
+        total: a.len() as u64,
+        equal: equal as u64,
+        first,
+    })
+}
+
+/// Token losses of a step as `[samples, seq]`, from the last stage's first tensor-parallel ranks.
+/// Samples are dealt as `Batch::at` deals them.
+fn by_sample(options: &TrainOptions, sums: &Sums, step: u32) -> Option<Vec<u32>> {
+    let (seq, batch) = (options.model.seq_length, options.model.micro_batch_size);
+    let layout = &options.layout;
+    let ranks = layout.data_parallel_size;
+    let mut losses = vec![0; (options.global_batch_size * seq) as usize];
+    for data in 0..ranks {
+        let rank = layout.rank(Coordinates {
+            tensor: 0,
+            data,
+            stage: layout.pipeline_model_parallel_size - 1,
+        });
+        let words = sums.token_losses.get(&(step, rank))?;
+        assert_eq!(words.len() as u32, options.microbatches() * seq * batch);
+        for (place, word) in (0..).zip(words) {
+            let (row, in_batch): (u32, u32) = (place / batch, place % batch);
+            let (microbatch, token) = (row / seq, row % seq);
+            let sample = (microbatch * ranks + data) * batch + in_batch;
+            losses[(sample * seq + token) as usize] = *word;
+        }
+    }
+    Some(losses)
 }

@@ -1,14 +1,16 @@
 //! Why two layouts of one recipe need not compute the same bits: sums that have other addends or
-//! another order, by family.
+//! another order, by phase and family.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::acts::{Acts, Parameters};
+use super::order;
 use super::{Resume, layout};
 use crate::prove::oracle::family_name;
 use crate::prove::session::Session;
-use crate::prove::sweep::{FoldSite, Sweep};
+use crate::prove::sweep::{SumKind, Sums};
 use crate::train::{FlatPlace, TrainOptions};
-use crate::world::Family;
+use crate::world::{Family, Phase};
 
 /// A family of sums, or of drawn numbers, that the layouts do not share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,16 +18,25 @@ pub struct PlanDifference {
     /// `None` for what is no sum.
     pub family: Option<Family>,
     pub why: String,
-    /// The first such sum of a step of the straight run.
+    /// The first such sum of a step of the straight run, else of the resumed one.
     pub first_site: Option<String>,
+    /// What it can part.
+    pub acts: Acts,
+}
+
+impl PlanDifference {
+    /// In few words, for what it parts.
+    pub fn name(&self) -> String {
+        match self.family {
+            Some(family) => format!("{} {}", family_name(family), self.why),
+            None => self.why.clone(),
+        }
+    }
 }
 
 impl std::fmt::Display for PlanDifference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(family) = self.family {
-            write!(f, "{} ", family_name(family))?;
-        }
-        write!(f, "{}", self.why)?;
+        write!(f, "{}", self.name())?;
         match &self.first_site {
             Some(site) => write!(f, " (first: {site})"),
             None => Ok(()),
@@ -33,15 +44,12 @@ impl std::fmt::Display for PlanDifference {
     }
 }
 
-/// Fewest and most addends of a family's sums; `None` where there are none.
-type Addends = Option<(u32, u32)>;
-
 /// Everything that the layouts of the straight and of the resumed run do not share. An empty list
 /// says that every element of every tensor is computed by the same expression.
 pub(super) fn differences(
     resume: &Resume<'_>,
     session: &Session,
-    resumed: &Sweep,
+    resumed: &Sums,
 ) -> Vec<PlanDifference> {
     let layouts = Layouts {
         names: (
@@ -51,59 +59,39 @@ pub(super) fn differences(
         straight: &resume.straight.options,
         resumed: &session.options,
     };
-    let (a, b) = (addends(resume.sweep), addends(resumed));
-    let families: BTreeSet<Family> = a.keys().chain(b.keys()).copied().collect();
     let mut found = Vec::new();
+    let (a, b) = (&resume.sums.kinds, &resumed.kinds);
+    let kinds: BTreeSet<(Phase, Family)> = a.keys().chain(b.keys()).copied().collect();
+    // A row of the embedding's gradient is the sum of its tokens in ascending order, whoever holds
+    // the row: how many meet is the data's matter.
+    for (phase, family) in kinds
+        .into_iter()
+        .filter(|(_, family)| *family != Family::EmbeddingGrad)
+    {
+        let pair = (a.get(&(phase, family)), b.get(&(phase, family)));
+        let Some((why, acts)) = layouts.why(phase, family, pair) else {
+            continue;
+        };
+        let first_site = pair.0.or(pair.1).map(|kind| kind.first_site.clone());
+        found.push(PlanDifference {
+            family: Some(family),
+            why,
+            first_site,
+            acts,
+        });
+    }
+    found.extend(layouts.masks());
+    found.extend(layouts.samples());
     if resume.straight.plans_at_full_size != session.plans_at_full_size {
         let name = &layouts.names.1;
         found.push(PlanDifference {
             family: None,
             why: format!("the real job does not divide so: orders on {name} are the small model's"),
             first_site: None,
+            acts: Acts::Nowhere,
         });
     }
-    found.extend(layouts.samples());
-    found.extend(layouts.masks());
-    for family in families {
-        let (a, b) = (a.get(&family).copied(), b.get(&family).copied());
-        let Some(why) = layouts.why(family, a, b) else {
-            continue;
-        };
-        found.push(PlanDifference {
-            family: Some(family),
-            why,
-            first_site: first_site(resume.sweep, family),
-        });
-    }
-    found.sort_by_key(|difference| difference.family.is_none());
     found
-}
-
-/// Addends of each family's sums. A row of the embedding's gradient is the sum of its tokens in
-/// ascending order, whoever holds the row: how many meet is the data's matter.
-fn addends(sweep: &Sweep) -> BTreeMap<Family, (u32, u32)> {
-    let mut all: BTreeMap<Family, (u32, u32)> = BTreeMap::new();
-    let tallies = sweep.tallies.iter();
-    for (key, tally) in tallies.filter(|(key, _)| key.family != Family::EmbeddingGrad) {
-        let (least, most) = (tally.addends_min, tally.addends_max);
-        let known = all.entry(key.family).or_insert((least, most));
-        *known = (known.0.min(least), known.1.max(most));
-    }
-    all
-}
-
-/// The first sum of the family in the canonical schedule, among those of the first steps.
-fn first_site(sweep: &Sweep, family: Family) -> Option<String> {
-    let sites = sweep.catalogue.sites.values();
-    let of_family = sites.filter(|site| site.family == family);
-    let first: Option<&FoldSite> =
-        of_family.min_by_key(|site| (site.node.step, site.wave, site.node));
-    // The step of the listed one is not the step that parts: each step has the same sums.
-    let name = &first?.name;
-    Some(match name.split_once(", ") {
-        Some((_, rest)) => rest.to_string(),
-        None => name.clone(),
-    })
 }
 
 struct Layouts<'a> {
@@ -113,26 +101,36 @@ struct Layouts<'a> {
 }
 
 impl Layouts<'_> {
-    fn why(&self, family: Family, a: Addends, b: Addends) -> Option<String> {
+    /// Why sums of one family in one phase are not the same ones, and what that can part.
+    fn why(
+        &self,
+        phase: Phase,
+        family: Family,
+        (a, b): (Option<&SumKind>, Option<&SumKind>),
+    ) -> Option<(String, Acts)> {
         let (here, there) = (&self.names.0, &self.names.1);
-        if a != b {
-            let (a, b) = (sums(a), sums(b));
-            return Some(format!("{a} on {here}, {b} on {there}"));
+        let acts = Acts::of(phase, family);
+        let addends = |kind: Option<&SumKind>| kind.map(|kind| kind.addends);
+        if addends(a) != addends(b) {
+            let (a, b) = (sums(addends(a)), sums(addends(b)));
+            return Some((format!("{a} on {here}, {b} on {there}"), acts));
         }
+        let (a, b) = (a?, b?);
         match family {
             // Squares are summed in the order in which parameters lie in each rank's buffer.
-            Family::NormLocal if self.flat_orders_differ() => Some(format!(
-                "in another order: ranks hold other parameters on {there}"
-            )),
-            // Two addends commute; of more, a ring or tree starts where the buffer says.
-            Family::DpGradients | Family::OptimizerInstances
-                if a.is_some_and(|(_, most)| most > 2) && self.flat_orders_differ() =>
-            {
-                Some(format!(
-                    "in another order: an element's place in its bucket is another on {there}"
-                ))
+            Family::NormLocal => self.flat_orders_differ().then(|| {
+                let why = format!("in another order: ranks hold other parameters on {there}");
+                (why, acts)
+            }),
+            Family::DpGradients => {
+                let moved = order::moved((self.straight, a), (self.resumed, b));
+                let why = moved.told(there)?;
+                Some((why, Acts::Gradients(Parameters::Listed(moved.parameters))))
             }
-            _ => None,
+            _ => order::differ(a, b).then(|| {
+                let why = format!("in another order: rings or trees are others on {there}");
+                (why, acts)
+            }),
         }
     }
 
@@ -140,7 +138,8 @@ impl Layouts<'_> {
         flat_orders(self.straight) != flat_orders(self.resumed)
     }
 
-    /// Data-parallel ranks take turns in the samples of a step.
+    /// Data-parallel ranks take turns in the samples of a step: whose sums over microbatches and
+    /// ranks these are. Each sample's own numbers do not depend on it.
     fn samples(&self) -> Option<PlanDifference> {
         let dealt =
             |options: &TrainOptions| (options.layout.data_parallel_size, options.microbatches());
@@ -158,31 +157,49 @@ impl Layouts<'_> {
                 self.names.1
             ),
             first_site: None,
+            acts: Acts::Nowhere,
         })
     }
 
     /// Dropout's masks come from generators of (pp, tp) ranks, started anew on another layout.
     fn masks(&self) -> Option<PlanDifference> {
-        let sizes = |options: &TrainOptions| {
-            let layout = &options.layout;
-            (
-                layout.tensor_model_parallel_size,
-                layout.pipeline_model_parallel_size,
-            )
+        let why = match model_ranks(self.straight) == model_ranks(self.resumed) {
+            false => {
+                "dropout masks differ by layout: Megatron-LM forks its seeds by TP and PP rank, \
+                 and starts them anew on another TP or PP"
+            }
+            true => {
+                "dropout masks differ by layout: a rank's generator serves its layers in turn, \
+                 and they are others"
+            }
         };
-        let model = &self.straight.model;
-        let drops = model.hidden_dropout > 0.0 || model.attention_dropout > 0.0;
-        // A generator serves its rank's layers one after another.
-        let others = sizes(self.straight) != sizes(self.resumed) || self.flat_orders_differ();
-        (drops && others).then(|| PlanDifference {
+        masks_differ(self.straight, self.resumed).then(|| PlanDifference {
             family: None,
-            why: "dropout's masks are drawn by other generators".to_string(),
+            why: why.to_string(),
             first_site: None,
+            acts: Acts::Forward,
         })
     }
 }
 
-fn sums(addends: Addends) -> String {
+/// Ranks that share one copy of the model: tensor-parallel ranks, and stages.
+fn model_ranks(options: &TrainOptions) -> (u32, u32) {
+    let layout = &options.layout;
+    (
+        layout.tensor_model_parallel_size,
+        layout.pipeline_model_parallel_size,
+    )
+}
+
+/// Whether dropout draws other masks on the other layout.
+pub(super) fn masks_differ(straight: &TrainOptions, resumed: &TrainOptions) -> bool {
+    let model = &straight.model;
+    let drops = model.hidden_dropout > 0.0 || model.attention_dropout > 0.0;
+    let other_ranks = model_ranks(straight) != model_ranks(resumed);
+    drops && (other_ranks || flat_orders(straight) != flat_orders(resumed))
+}
+
+fn sums(addends: Option<(u32, u32)>) -> String {
     match addends {
         None => "no sums".to_string(),
         Some((least, most)) if least == most => format!("sums of {most} addends"),

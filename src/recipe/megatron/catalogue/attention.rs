@@ -17,7 +17,10 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "transformer-impl",
         Word(&["local", "transformer_engine", "inference_optimized"]),
         "transformer_engine",
-        Used("determinism.norm_weight_grad and determinism.attention_backward"),
+        Used(
+            "determinism.attention_backward, as `local` is unfused; whose norms run is not \
+             simulated: determinism.norm_weight_grad stands for all",
+        ),
     ),
     flag(
         "fallback-to-eager-attn",
@@ -53,7 +56,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     flag(
         "attention-softmax-in-fp32",
-        Used("the softmax, which bitproof always takes in fp32"),
+        Replaced("bitproof always takes the softmax in fp32, as fused attention does"),
     ),
     flag("batch-invariant-mode", Needs("batch-invariant kernels")),
     flag("fp32-residual-connection", Needs("an fp32 residual stream")),

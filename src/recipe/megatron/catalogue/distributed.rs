@@ -70,7 +70,10 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     flag(
         "disable-jit-fuser",
-        NoBits("elementwise operations, fused or one by one, in every run alike"),
+        Replaced(
+            "elementwise operations, fused or one by one, which may round at other places: \
+             bitproof has one form of each",
+        ),
     ),
     flag(
         "enable-experimental",

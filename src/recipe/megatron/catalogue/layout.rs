@@ -7,6 +7,10 @@ const OVERLAP: super::Effect = Used(
     "run synchronously: a completed wait precedes every use, so the values are those of a correct \
      overlap; hazards of the overlap itself are not checked",
 );
+const SYNCHRONOUS: super::Effect = Replaced(
+    "run synchronously: a completed wait precedes every use, so the values are those of a correct \
+     overlap; hazards of the overlap itself are not checked",
+);
 const TIMING: super::Effect =
     NoBits("decides when a transfer is launched, never what it holds (megatron/core/distributed)");
 const UNEVEN: super::Effect = Needs("pipeline stages of unequal depth");
@@ -122,8 +126,12 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         Needs("--tensor-model-parallel-size instead: Megatron refuses this old name"),
     ),
     // Pipeline.
-    negation("no-overlap-p2p-communication", "overlap_p2p_comm", OVERLAP),
-    flag("overlap-p2p-communication-warmup-flush", OVERLAP)
+    negation(
+        "no-overlap-p2p-communication",
+        "overlap_p2p_comm",
+        SYNCHRONOUS,
+    ),
+    flag("overlap-p2p-communication-warmup-flush", SYNCHRONOUS)
         .dest_of("overlap_p2p_comm_warmup_flush"),
     arg(
         "pipeline-model-parallel-comm-backend",
@@ -160,7 +168,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     flag("overlap-grad-reduce", OVERLAP),
     flag("overlap-param-gather", OVERLAP),
-    flag("overlap-param-gather-with-optimizer-step", OVERLAP),
+    flag("overlap-param-gather-with-optimizer-step", SYNCHRONOUS),
     negation("no-align-param-gather", "align_param_gather", TIMING),
     default_on("align-grad-reduce", TIMING),
     arg(

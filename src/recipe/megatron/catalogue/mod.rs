@@ -25,7 +25,7 @@ mod precision;
 
 pub use argument::{Argument, Effect, Kind};
 pub(crate) use environment::names as variable_names;
-pub use environment::{Variable, variable};
+pub use environment::{Variable, not_covered, variable};
 pub use feature::Feature;
 
 use std::collections::BTreeMap;

@@ -5,9 +5,9 @@ use super::Feature::{self, *};
 use super::argument::{Argument, Effect::*, Kind::*, arg, default_on, flag, negation};
 
 const SHAPE: super::Effect = Used("the model's shape");
-const ELEMENTWISE: super::Effect = NoBits(
-    "an elementwise operation in one kernel or in several: the same in every run, and no sum is \
-     in it",
+const ELEMENTWISE: super::Effect = Replaced(
+    "an elementwise operation in one kernel or in several, which may round at other places: \
+     bitproof has one form of it; the same in every run, and no sum is in it",
 );
 const INITIAL: super::Effect =
     Replaced("bitproof draws initial weights of its own, from the recipe's seed");
@@ -170,7 +170,10 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     negation(
         "no-masked-softmax-fusion",
         "masked_softmax_fusion",
-        NoBits("one row's softmax in one kernel or several (fused_softmax.py), in every run alike"),
+        Replaced(
+            "one row's softmax in one kernel or several (fused_softmax.py), in every run alike: \
+             bitproof has one form of it",
+        ),
     ),
     negation(
         "no-bias-gelu-fusion",
@@ -185,9 +188,9 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     negation("no-rope-fusion", "apply_rope_fusion", ELEMENTWISE),
     flag(
         "no-persist-layer-norm",
-        NoBits(
-            "which LayerNorm kernel runs; the order in which it sums its weight's gradient is \
-         determinism.norm_weight_grad",
+        Replaced(
+            "which LayerNorm kernel runs is not simulated: determinism.norm_weight_grad stands \
+             for all",
         ),
     ),
     flag("use-fused-weighted-squared-relu", Part(Moe)),

@@ -12,7 +12,10 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     flag(
         "accumulate-allreduce-grads-in-fp32",
-        Used("the number format of gradient sums"),
+        NoBits(
+            "with --bf16 Megatron sets it itself, and --grad-reduce-in-bf16 clears it \
+             (validate_args); without, gradients are fp32",
+        ),
     ),
     negation(
         "no-gradient-accumulation-fusion",

@@ -29,7 +29,8 @@ fn every_name_is_a_name_and_every_effect_says_something() {
             Effect::Used(text)
             | Effect::Replaced(text)
             | Effect::NoBits(text)
-            | Effect::Needs(text) => text,
+            | Effect::Needs(text)
+            | Effect::Open(text) => text,
             Effect::Part(feature) => feature.name(),
         };
         assert!(
@@ -127,13 +128,30 @@ fn every_switch_of_a_feature_is_an_argument() {
 #[test]
 fn variables_are_found_by_name_and_by_the_longest_start() {
     assert_eq!(variable("NCCL_ALGO").unwrap().name, "NCCL_ALGO");
-    assert_eq!(variable("NCCL_IB_TIMEOUT").unwrap().name, "NCCL_IB_*");
+    assert_eq!(variable("NCCL_IB_TIMEOUT").unwrap().name, "NCCL_IB_TIMEOUT");
+    assert_eq!(variable("NCCL_IB_HCA").unwrap().name, "NCCL_IB_*");
     assert_eq!(
         variable("NCCL_P2P_NET_CHUNKSIZE").unwrap().name,
         "NCCL_P2P_NET_CHUNKSIZE"
     );
-    assert_eq!(variable("NCCL_P2P_LEVEL").unwrap().name, "NCCL_P2P_*");
+    assert_eq!(variable("NCCL_P2P_READ_ENABLE").unwrap().name, "NCCL_P2P_*");
     assert_eq!(variable("NCCL_ALGOO"), None);
+    // What is open says so at every value but those at which nothing follows.
+    for (name, value, is_named) in [
+        ("NVTE_NORM_FWD_USE_CUDNN", "1", true),
+        ("NVTE_NORM_FWD_USE_CUDNN", "0", false),
+        ("NCCL_TUNER_PLUGIN", "", false),
+        ("NCCL_TUNER_PLUGIN", "libnccl-tuner.so", true),
+        ("NCCL_P2P_DISABLE", "1", true),
+        ("NCCL_IB_TIMEOUT", "19", false),
+        ("NCCL_ALGO", "Ring", false),
+        ("NCCL_ALGOO", "Ring", true),
+        ("NVTE_OF_TOMORROW", "1", true),
+        ("CUBLAS_OF_TOMORROW", "1", true),
+        ("OUR_SITES_OWN", "1", false),
+    ] {
+        assert_eq!(not_covered(name, value).is_some(), is_named, "{name}");
+    }
     let mut names: Vec<&str> = environment::names().collect();
     let count = names.len();
     names.sort_unstable();

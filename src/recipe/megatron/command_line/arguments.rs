@@ -6,15 +6,16 @@
 use super::text::Text;
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{ARGUMENTS_MAX, VALUE_BYTES_MAX};
-use crate::recipe::megatron::launch::is_hydra;
+use crate::recipe::megatron::launch::{is_hydra, is_variable_name};
 use crate::recipe::megatron::spelling::folded;
-use crate::recipe::megatron::{GivenArgument, GivenValue};
+use crate::recipe::megatron::{Catalogue, GivenArgument, GivenValue, Kind};
 
 pub(super) fn arguments(
     source: &Source,
     words: &[Text],
     findings: &mut Findings,
 ) -> Vec<GivenArgument> {
+    let catalogue = Catalogue::default();
     let mut gathered: Vec<Gathered> = Vec::new();
     for word in words {
         if word.0.len() > VALUE_BYTES_MAX {
@@ -24,8 +25,18 @@ pub(super) fn arguments(
             findings.push(Diagnostic::error("value-too-long", message).at(&place, "starts here"));
             return Vec::new();
         }
-        match (Gathered::starting_with(word), gathered.last_mut()) {
+        let last = gathered.last_mut();
+        let is_full = last.as_deref().is_none_or(|last| last.is_full(&catalogue));
+        match (Gathered::starting_with(word), last) {
             (Some(argument), _) => gathered.push(argument),
+            (None, _) if is_full && is_open(word) => {
+                let message = format!("`{}` is not known here", escaped(&word.string()));
+                findings.push(
+                    Diagnostic::warning("unset-variable", message)
+                        .at(&Place::new(source, word.span()), "taken to be no words")
+                        .with_help("set it in the script if it holds arguments"),
+                );
+            }
             (None, Some(last)) if !last.is_complete => last.values.push(word.clone()),
             (None, _) => {
                 let message = format!("`{}` belongs to no flag", escaped(&word.string()));
@@ -46,6 +57,17 @@ pub(super) fn arguments(
     last_of_each(all.collect(), findings)
 }
 
+/// A variable and nothing else, of which nothing is known.
+fn is_open(word: &Text) -> bool {
+    let text = word.string();
+    let name = text.strip_prefix('$').unwrap_or_default();
+    let name = name
+        .strip_prefix('{')
+        .and_then(|name| name.strip_suffix('}'))
+        .unwrap_or(name);
+    is_variable_name(name)
+}
+
 struct Gathered {
     flag: Text,
     values: Vec<Text>,
@@ -54,6 +76,19 @@ struct Gathered {
 }
 
 impl Gathered {
+    /// Whether one more word would be no value of it.
+    fn is_full(&self, catalogue: &Catalogue) -> bool {
+        let Some((argument, _)) = catalogue.find(&self.flag.string()) else {
+            return self.is_complete;
+        };
+        let most = match argument.kind {
+            Kind::Ints | Kind::Floats | Kind::Texts => usize::MAX,
+            _ if argument.is_flag() => 0,
+            _ => 1,
+        };
+        self.is_complete || self.values.len() >= most
+    }
+
     fn starting_with(word: &Text) -> Option<Gathered> {
         let first = |index: usize| word.0.get(index).map(|(c, _)| *c);
         let hydra = word.split_once('=').filter(|(name, _)| {

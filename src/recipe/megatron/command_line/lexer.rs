@@ -1,11 +1,11 @@
-//! From a script to commands and words, as a shell reads them. Nothing is executed.
+//! From a script to commands, words and operators, as a shell reads them. Nothing is executed.
 //!
-//! Source: POSIX.1-2024, Shell Command Language, section 2.3 (tokens), 2.2 (quoting); arrays and
-//! `$'...'` are bash's.
+//! Source: POSIX.1-2024, Shell Command Language, section 2.3 (tokens), 2.2 (quoting); arrays,
+//! `[[ ]]`, `(( ))` and `$'...'` are bash's.
 
 use super::text::{Char, Text};
-use super::word::{LexError, Piece, Word, closing_of, error, word_at};
-use crate::recipe::limits::SCRIPT_WORDS_MAX;
+use super::word::{LexError, Piece, Word, closing_of, error, plain_word, word_at};
+use crate::recipe::limits::{SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
@@ -22,45 +22,95 @@ pub(super) enum Item {
         appends: bool,
         values: Vec<Word>,
     },
+    /// `(( ... ))`, brackets included.
+    Arithmetic(Text),
 }
 
-/// A simple command: never empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Words that stand between operators: never empty. With keywords in them, several commands.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Command {
     pub items: Vec<Item>,
+    /// Its here-documents: indices of [`Lexed::documents`].
+    pub documents: Vec<usize>,
 }
 
-/// The commands of a script, and places where a backslash was meant to continue a line.
+/// What stands between commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    /// The end of a line, or `;`.
+    End,
+    /// `;;`, `;&`, `;;&`
+    CaseEnd,
+    Background,
+    Pipe,
+    And,
+    Or,
+    Open,
+    Close,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Token {
+    Command(Command),
+    Operator(Operator, Char),
+}
+
+/// `<<END`
+#[derive(Clone, Debug, Default)]
+pub(super) struct Document {
+    pub text: Text,
+    /// Variables in it are not put in.
+    pub is_quoted: bool,
+}
+
+/// The tokens of a script, up to its end or to where it cannot be read.
 #[derive(Debug, Default)]
 pub(super) struct Lexed {
-    pub commands: Vec<Command>,
-    /// Backslashes with blanks between them and the end of the line.
+    pub tokens: Vec<Token>,
+    pub documents: Vec<Document>,
+    /// Behind an `exit` nothing of it matters.
+    pub error: Option<LexError>,
+    /// Backslashes with blanks between them and the end of the line, where they were meant to
+    /// continue it.
     pub broken_continuations: Vec<Char>,
-    /// `&&`, `||` and parentheses: what follows may not run, or not in this shell.
-    pub conditions: Vec<Char>,
 }
 
-pub(super) fn commands(text: &[Char]) -> Result<Lexed, LexError> {
+pub(super) fn tokens(text: &[Char]) -> Lexed {
     let mut lexer = Lexer {
         text,
         at: 0,
         word_count: 0,
+        bracketed_count: 0,
         here_documents: Vec::new(),
         lexed: Lexed::default(),
         command: Command::default(),
     };
-    lexer.script()?;
-    Ok(lexer.lexed)
+    if let Err(error) = lexer.script() {
+        // A line that cannot be read is not begun.
+        lexer.lexed.error = Some(error);
+    }
+    lexer.lexed
 }
 
 struct Lexer<'a> {
     text: &'a [Char],
     at: usize,
     word_count: usize,
-    /// Delimiters of here-documents that begin after the line.
-    here_documents: Vec<String>,
+    /// Characters between `((` and its end.
+    bracketed_count: usize,
+    /// Here-documents that begin after the line.
+    here_documents: Vec<HereDocument>,
     lexed: Lexed,
     command: Command,
+}
+
+struct HereDocument {
+    delimiter: String,
+    /// `<<-`: tabs before a line are no part of it.
+    strips_tabs: bool,
+    /// Index of [`Lexed::documents`].
+    index: usize,
+    at: usize,
 }
 
 impl<'a> Lexer<'a> {
@@ -71,24 +121,104 @@ impl<'a> Lexer<'a> {
                 '\\' if self.line_end_after(1).is_some() => self.continuation(),
                 '#' => self.skip_line(),
                 '\n' => {
-                    self.end_command();
-                    self.at += 1;
-                    self.skip_here_documents();
+                    self.operator(Operator::End, 1);
+                    self.here_documents()?;
                 }
                 '&' if self.peek(1) == Some('>') => self.redirection()?,
-                c @ (';' | '&' | '|' | '(' | ')') => {
-                    let doubled = matches!(c, '&' | '|') && self.peek(1) == Some(c);
-                    if doubled || c == '(' {
-                        self.lexed.conditions.push(self.text[self.at]);
-                    }
-                    self.end_command();
-                    self.at += 1;
-                }
+                '(' if self.peek(1) == Some('(') && self.is_at_command() => self.arithmetic()?,
+                ';' | '&' | '|' | '(' | ')' => self.any_operator(),
                 '<' | '>' => self.redirection()?,
+                '[' if self.is_test() => self.test()?,
                 _ => self.item()?,
             }
         }
         self.end_command();
+        match self.here_documents.first() {
+            Some(document) => Err(self.unended(document)),
+            None => Ok(()),
+        }
+    }
+
+    fn any_operator(&mut self) {
+        let (operator, length) = match (self.peek(0), self.peek(1), self.peek(2)) {
+            (Some(';'), Some(';'), Some('&')) => (Operator::CaseEnd, 3),
+            (Some(';'), Some(';' | '&'), _) => (Operator::CaseEnd, 2),
+            (Some('&'), Some('&'), _) => (Operator::And, 2),
+            (Some('|'), Some('|'), _) => (Operator::Or, 2),
+            (Some('|'), Some('&'), _) => (Operator::Pipe, 2),
+            (Some('&'), ..) => (Operator::Background, 1),
+            (Some('|'), ..) => (Operator::Pipe, 1),
+            (Some('('), ..) => (Operator::Open, 1),
+            (Some(')'), ..) => (Operator::Close, 1),
+            _ => (Operator::End, 1),
+        };
+        self.operator(operator, length);
+    }
+
+    fn operator(&mut self, operator: Operator, length: usize) {
+        self.end_command();
+        let token = Token::Operator(operator, self.text[self.at]);
+        self.lexed.tokens.push(token);
+        self.at += length;
+    }
+
+    /// Whether a command may begin here: at its first word, or behind keywords.
+    fn is_at_command(&self) -> bool {
+        const BEFORE: [&str; 11] = [
+            "if", "elif", "while", "until", "then", "else", "do", "for", "!", "{", "time",
+        ];
+        let is_before = |item: &Item| match item {
+            Item::Word(word) => plain_word(word).is_some_and(|word| BEFORE.contains(&&*word)),
+            _ => false,
+        };
+        self.command.items.iter().all(is_before)
+    }
+
+    fn is_test(&self) -> bool {
+        let ends = self.peek(2).is_none_or(char::is_whitespace);
+        self.peek(1) == Some('[') && ends && self.is_at_command()
+    }
+
+    /// `[[ ... ]]`: operators in it are words.
+    fn test(&mut self) -> Result<(), LexError> {
+        let open = self.at;
+        loop {
+            match self.peek(0) {
+                None => return Err(self.error("this `[[` is not closed", open)),
+                Some(c) if c.is_whitespace() => self.at += 1,
+                Some('\\') if self.line_end_after(1).is_some() => self.continuation(),
+                Some(';' | '&' | '|' | '(' | ')' | '<' | '>') => self.at += 1,
+                Some(_) => {
+                    self.count_word()?;
+                    let word = self.word()?;
+                    let is_end = plain_word(&word).as_deref() == Some("]]");
+                    self.command.items.push(Item::Word(word));
+                    if is_end {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// `(( ... ))`
+    fn arithmetic(&mut self) -> Result<(), LexError> {
+        let open = self.at;
+        let end = closing_of(self.text, open, '(', ')')?;
+        // Brackets in brackets are looked through again and again.
+        self.bracketed_count += end - open;
+        if self.bracketed_count > SCRIPT_CHARS_MAX {
+            return Err(self.error("there are too many brackets in brackets", open));
+        }
+        if self.text[end - 1].0 != ')' {
+            // A shell of its own within one.
+            self.any_operator();
+            return Ok(());
+        }
+        self.count_word()?;
+        let text = Text(self.text[open..end + 1].to_vec());
+        self.command.items.push(Item::Arithmetic(text));
+        self.at = end + 1;
         Ok(())
     }
 
@@ -99,7 +229,7 @@ impl<'a> Lexer<'a> {
     fn end_command(&mut self) {
         let command = std::mem::take(&mut self.command);
         if !command.items.is_empty() {
-            self.lexed.commands.push(command);
+            self.lexed.tokens.push(Token::Command(command));
         }
     }
 
@@ -122,19 +252,36 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn skip_here_documents(&mut self) {
-        for delimiter in std::mem::take(&mut self.here_documents) {
-            while self.at < self.text.len() {
+    fn here_documents(&mut self) -> Result<(), LexError> {
+        for document in std::mem::take(&mut self.here_documents) {
+            let mut text = Text::default();
+            let mut is_ended = false;
+            while self.at < self.text.len() && !is_ended {
                 let start = self.at;
                 self.skip_line();
                 let line = Text(self.text[start..self.at].to_vec()).string();
-                self.at += 1;
-                if line.trim_end_matches('\r').trim_start_matches('\t') == delimiter {
-                    break;
+                let mut line = line.trim_end_matches('\r');
+                if document.strips_tabs {
+                    line = line.trim_start_matches('\t');
+                }
+                is_ended = line == document.delimiter;
+                self.at = (self.at + 1).min(self.text.len());
+                if !is_ended {
+                    text.push_all(&self.text[start..self.at]);
                 }
             }
+            if !is_ended {
+                return Err(self.unended(&document));
+            }
+            self.lexed.documents[document.index].text = text;
         }
-        self.at = self.at.min(self.text.len());
+        Ok(())
+    }
+
+    fn unended(&self, document: &HereDocument) -> LexError {
+        let delimiter = crate::diagnostic::escaped(&document.delimiter);
+        let message = format!("no line `{delimiter}` ends this here-document");
+        self.error(message, document.at)
     }
 
     /// `> file`, `2>&1`, `<<END`: the target goes with it.
@@ -152,7 +299,8 @@ impl<'a> Lexer<'a> {
             self.at = closing_of(self.text, self.at, '(', ')')? + 1;
             return Ok(());
         }
-        if operator == "<<" && self.peek(0) == Some('-') {
+        let strips_tabs = operator == "<<" && self.peek(0) == Some('-');
+        if strips_tabs {
             self.at += 1;
         }
         while self.peek(0).is_some_and(|c| matches!(c, ' ' | '\t')) {
@@ -163,22 +311,50 @@ impl<'a> Lexer<'a> {
         }
         let target = self.word()?;
         if operator == "<<" {
-            let literal = |piece: &Piece| match piece {
-                Piece::Literal { text, .. } => text.string(),
-                Piece::Variable(variable) => variable.text.string(),
-            };
-            self.here_documents
-                .push(target.iter().map(literal).collect());
+            self.begin_document(&target, strips_tabs, start);
         }
         Ok(())
     }
 
-    fn item(&mut self) -> Result<(), LexError> {
+    fn begin_document(&mut self, delimiter: &Word, strips_tabs: bool, at: usize) {
+        let literal = |piece: &Piece| match piece {
+            Piece::Literal { text, .. } | Piece::Arithmetic { text, .. } => text.string(),
+            Piece::Variable(variable) => variable.text.string(),
+        };
+        let is_quoted = |piece: &Piece| {
+            matches!(
+                piece,
+                Piece::Literal {
+                    is_quoted: true,
+                    ..
+                }
+            )
+        };
+        let index = self.lexed.documents.len();
+        self.lexed.documents.push(Document {
+            text: Text::default(),
+            is_quoted: delimiter.iter().any(is_quoted),
+        });
+        self.command.documents.push(index);
+        self.here_documents.push(HereDocument {
+            delimiter: delimiter.iter().map(literal).collect(),
+            strips_tabs,
+            index,
+            at,
+        });
+    }
+
+    fn count_word(&mut self) -> Result<(), LexError> {
         self.word_count += 1;
         if self.word_count > SCRIPT_WORDS_MAX {
             let message = format!("there are more than {SCRIPT_WORDS_MAX} words");
             return Err(self.error(message, self.at));
         }
+        Ok(())
+    }
+
+    fn item(&mut self) -> Result<(), LexError> {
+        self.count_word()?;
         // The number of a redirection, as in `2>`.
         if let (Some('0'..='9'), Some('<' | '>')) = (self.peek(0), self.peek(1)) {
             self.at += 1;
@@ -257,11 +433,7 @@ impl<'a> Lexer<'a> {
                     return Err(self.error("this cannot stand in an array", self.at));
                 }
                 Some(_) => {
-                    self.word_count += 1;
-                    if self.word_count > SCRIPT_WORDS_MAX {
-                        let message = format!("there are more than {SCRIPT_WORDS_MAX} words");
-                        return Err(self.error(message, self.at));
-                    }
+                    self.count_word()?;
                     self.note_broken_continuation();
                     values.push(self.word()?);
                 }

@@ -1,11 +1,17 @@
 //! A launch line or script: `torchrun ... pretrain_gpt.py --flag value ...`.
 //!
-//! A script is followed from top to bottom as a shell would read it: comments, quotes,
-//! continuations, variables, arrays. Nothing is executed and no file is opened. Branches are not
-//! decided: all are followed, and the result says where that mattered.
+//! A script is followed as a shell runs it: comments, quotes, continuations, variables, arrays,
+//! functions where they are called, shells of their own, up to its `exit`. Nothing is executed and
+//! no file is opened. Branches are not decided: all are followed, and the result says where that
+//! mattered.
 
 mod arguments;
+mod arithmetic;
+mod builtin;
 mod lexer;
+mod parse;
+mod program;
+mod ranks;
 mod script;
 mod shell;
 mod slurm;
@@ -19,8 +25,9 @@ use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{
     ENV_COUNT_MAX, LAUNCHES_MAX, PHASES_MAX, SCRIPT_CHARS_MAX, SCRIPT_DEPTH_MAX, SCRIPT_WORDS_MAX,
 };
-use script::{Launch, Script, ScriptError};
-use shell::Remark;
+use program::{Launch, base_name};
+use script::{Script, ScriptError};
+use shell::{Exported, Remark, Taken};
 use text::Text;
 
 /// Whether a text looks like a launch line or script: words that start with `--`, and a launcher,
@@ -92,8 +99,12 @@ fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
             Diagnostic::error("too-many", message).at(&at(span), "one too many")
         }
         ScriptError::TooDeep(span) => {
-            let message = format!("`sh -c` is nested deeper than {SCRIPT_DEPTH_MAX}");
-            Diagnostic::error("shell-depth", message).at(&at(span), "this script is not read")
+            let message = "commands run commands without end";
+            Diagnostic::error("shell-depth", message)
+                .at(&at(span), "this one is not followed")
+                .with_note(format!(
+                    "followed are functions, `eval` and `sh -c` up to {SCRIPT_DEPTH_MAX} deep"
+                ))
         }
     }
 }
@@ -108,15 +119,18 @@ impl Reader<'_> {
     fn job(&self, mut script: Script, findings: &mut Findings) -> GivenJob {
         self.warn_of_script(&script, findings);
         if script.launches.is_empty() && !script.bare.is_empty() {
+            let environment = script.environment();
             script.launches.push(Launch {
                 program: None,
                 before: Vec::new(),
                 arguments: std::mem::take(&mut script.bare),
-                environment: script.environment(),
+                environment,
                 remarks: std::mem::take(&mut script.bare_remarks),
+                condition: None,
             });
         }
-        let launches = self.training(&script.launches, findings);
+        let launches = self.training(&script, findings);
+        self.warn_of_several(&launches, findings);
         let mut phases: Vec<GivenPhase> = Vec::new();
         for launch in &launches {
             phases.push(self.phase(launch, phases.len(), findings));
@@ -145,18 +159,6 @@ impl Reader<'_> {
                     .with_help("end the line with the backslash"),
             );
         }
-        if let Some((_, at)) = script.conditions.first() {
-            let place = self.place(&(*at as usize..*at as usize + 1));
-            let message = "parts of this script run under conditions, or in a shell of their own";
-            findings.push(
-                Diagnostic::warning("undecided-branch", message)
-                    .at(
-                        &place,
-                        "every command is taken as run, in the order of the text",
-                    )
-                    .with_help("a log of the job says what it ran with"),
-            );
-        }
         for span in &script.unread {
             findings.push(
                 Diagnostic::warning("not-read", "what this launches is not known here").at(
@@ -174,7 +176,8 @@ impl Reader<'_> {
     }
 
     /// The launches that train: those of `pretrain_*.py` where there are any.
-    fn training<'b>(&self, all: &'b [Launch], findings: &mut Findings) -> Vec<&'b Launch> {
+    fn training<'b>(&self, script: &'b Script, findings: &mut Findings) -> Vec<&'b Launch> {
+        let all = &script.launches;
         let name = |launch: &Launch| launch.program.as_ref().map(base_name).unwrap_or_default();
         let pretrains = |launch: &&Launch| name(launch).starts_with("pretrain");
         let has_flag = |launch: &&Launch| launch.arguments.iter().any(|a| a.starts_with("--"));
@@ -190,12 +193,7 @@ impl Reader<'_> {
             findings.push(Diagnostic::warning("not-read", message).at(&self.place(&span), label));
         }
         if launches.is_empty() {
-            let whole = 0..self.source.text.len();
-            findings.push(
-                Diagnostic::error("no-arguments", "no launch with arguments was found")
-                    .at(&self.place(&whole), "")
-                    .with_help("expected `torchrun ... pretrain_gpt.py --num-layers 12 ...`"),
-            );
+            findings.push(self.no_launch(script));
         }
         if launches.len() > PHASES_MAX {
             let message = format!("there are more than {PHASES_MAX} launches");
@@ -210,19 +208,78 @@ impl Reader<'_> {
         launches
     }
 
+    fn no_launch(&self, script: &Script) -> Diagnostic {
+        let whole = 0..self.source.text.len();
+        let mut finding = Diagnostic::error("no-arguments", "no launch with arguments was found")
+            .at(&self.place(&whole), "")
+            .with_help("expected `torchrun ... pretrain_gpt.py --num-layers 12 ...`");
+        let uncalled: Vec<_> = script.uncalled().take(5).collect();
+        if let Some((_, at)) = uncalled.first() {
+            let names: Vec<_> = uncalled.iter().map(|(name, _)| escaped(name)).collect();
+            finding = finding
+                .with_context(Some(&self.place(at)), "this function is never called")
+                .with_note(format!("never called: {}", names.join(", ")));
+        }
+        finding
+    }
+
+    /// Only one launch is checked: the others are named.
+    fn warn_of_several(&self, launches: &[&Launch], findings: &mut Findings) {
+        const NAMED_MAX: usize = 8;
+        let at = |launch: &Launch| self.place(&launch.at());
+        let [first, others @ ..] = launches else {
+            return;
+        };
+        let Some(second) = others.first() else {
+            return;
+        };
+        let named: Vec<String> = others
+            .iter()
+            .take(NAMED_MAX)
+            .map(|launch| {
+                let start = at(launch).span.start;
+                let (line, column) = self.source.line_column(start);
+                format!("{}:{line}:{column}", escaped(&self.source.name))
+            })
+            .collect();
+        let more = if others.len() > NAMED_MAX {
+            ", ..."
+        } else {
+            ""
+        };
+        let message = format!("this script launches {} trainings", launches.len());
+        findings.push(
+            Diagnostic::warning("several-launches", message)
+                .at(&at(second), "not checked, unless `--phase` names it")
+                .with_context(Some(&at(first)), "this one is checked")
+                .with_note(format!("the others: {}{more}", named.join(", ")))
+                .with_help(format!(
+                    "`--phase 2` takes the second, up to {}",
+                    launches.len()
+                )),
+        );
+    }
+
     fn phase(&self, launch: &Launch, index: usize, findings: &mut Findings) -> GivenPhase {
         self.tell(&launch.remarks, findings);
+        if let Some(condition) = &launch.condition {
+            findings.push(
+                Diagnostic::warning("undecided-branch", "whether this launch runs is not known")
+                    .at(&self.place(&launch.at()), "taken as run")
+                    .with_context(Some(&self.place(condition)), "this decides")
+                    .with_help("a log of the job says what it ran with"),
+            );
+        }
         let name = match &launch.program {
             Some(program) => base_name(program),
             None => "arguments".to_string(),
         };
-        let first = launch.program.as_ref().or(launch.arguments.first());
         GivenPhase {
             name: match index {
                 0 => name,
                 _ => format!("{name} ({})", index + 1),
             },
-            place: self.place(&first.map_or(0..0, Text::span)),
+            place: self.place(&launch.at()),
             arguments: self.arguments(launch, findings),
             variables: {
                 let mut own = match index {
@@ -230,7 +287,7 @@ impl Reader<'_> {
                     0 => Vec::new(),
                     _ => self.environment(launch, findings),
                 };
-                own.extend(self.world(launch));
+                own.extend(self.ranks(launch, findings));
                 own
             },
         }
@@ -240,57 +297,16 @@ impl Reader<'_> {
         arguments::arguments(self.source, &launch.arguments, findings)
     }
 
-    /// `GPUS_PER_NODE` and `NNODES`, from `torchrun`, else from Slurm.
-    fn world(&self, launch: &Launch) -> Vec<GivenVariable> {
-        let options = slurm::options(&launch.before);
-        let option = |names: &[&str]| {
-            let is_named = |(name, _): &&(String, Text)| names.contains(&name.as_str());
-            options
-                .iter()
-                .rev()
-                .find(is_named)
-                .map(|(_, value)| value.clone())
-        };
-        let preset = |variable: &str| {
-            let is_it = |(name, _): &&(Text, Text)| name.string() == variable;
-            self.preset
-                .iter()
-                .find(is_it)
-                .map(|(_, value)| value.clone())
-        };
-        let per_node = option(&["--nproc_per_node", "--nproc-per-node"]);
-        let torchrun = per_node.is_some() || option(&["--nnodes"]).is_some();
-        let (per_node, nodes) = match torchrun {
-            true => (per_node, option(&["--nnodes"])),
-            false => (
-                option(&["--ntasks-per-node"]).or_else(|| preset("SLURM_NTASKS_PER_NODE")),
-                option(&["--nodes", "-N"]).or_else(|| preset("SLURM_NNODES")),
-            ),
-        };
-        let named = [("GPUS_PER_NODE", per_node), ("NNODES", nodes)];
-        let is_number =
-            |value: &Text| !value.is_empty() && value.0.iter().all(|(c, _)| c.is_ascii_digit());
-        let known = named.into_iter().filter_map(|(name, value)| {
-            let value = value.filter(is_number)?;
-            Some(GivenVariable {
-                name: name.to_string(),
-                value: value.string(),
-                place: self.place(&value.span()),
-            })
-        });
-        known.collect()
-    }
-
     fn environment(&self, launch: &Launch, findings: &mut Findings) -> Vec<GivenVariable> {
-        if let Some((_, _, span)) = launch.environment.get(ENV_COUNT_MAX) {
+        if let Some(Exported { at: span, .. }) = launch.environment.get(ENV_COUNT_MAX) {
             let message = format!("there are more than {ENV_COUNT_MAX} variables");
             let finding = Diagnostic::error("too-many", message);
             findings.push(finding.at(&self.place(span), "one too many"));
         }
-        let given = |(name, value, span): &(String, String, Range<usize>)| GivenVariable {
-            name: name.clone(),
-            value: value.clone(),
-            place: self.place(span),
+        let given = |exported: &Exported| GivenVariable {
+            name: exported.name.clone(),
+            value: exported.value.clone(),
+            place: self.place(&exported.at),
         };
         launch
             .environment
@@ -322,13 +338,25 @@ impl Reader<'_> {
                     name,
                     used,
                     assigned,
+                    taken,
                 } => {
-                    let message = format!("`{name}` depends on a branch of the script");
-                    Diagnostic::warning("undecided-branch", message)
-                        .at(
-                            &self.place(used),
+                    let name = escaped(name);
+                    let (message, label) = match taken {
+                        Taken::Last => (
+                            format!("`{name}` depends on a branch of the script"),
                             "the last assignment in the text is taken",
-                        )
+                        ),
+                        Taken::Before => (
+                            format!("`{name}` depends on a branch of the script"),
+                            "what was assigned before it is taken",
+                        ),
+                        Taken::FirstRound => (
+                            format!("`{name}` has several values in a loop"),
+                            "the first one is taken",
+                        ),
+                    };
+                    Diagnostic::warning("undecided-branch", message)
+                        .at(&self.place(used), label)
                         .with_context(Some(&self.place(assigned)), "assigned here")
                 }
             });
@@ -338,11 +366,6 @@ impl Reader<'_> {
     fn place(&self, span: &Range<usize>) -> Place {
         Place::new(self.source, span.clone())
     }
-}
-
-fn base_name(program: &Text) -> String {
-    let program = program.string();
-    program.rsplit('/').next().unwrap_or_default().to_string()
 }
 
 #[cfg(test)]

@@ -1,42 +1,45 @@
-//! Follows a script from top to bottom, branches and loops included, and gathers what it launches.
+//! Follows a script as a shell runs it: branches and loops once, functions where they are called,
+//! up to its `exit`; and gathers what it launches.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::lexer::{self, Item};
-use super::shell::{Remark, Shell, TooLong, Value};
-use super::text::{Char, Text};
-use super::word::{LexError, Piece, Word};
-use crate::recipe::limits::{LAUNCHES_MAX, SCRIPT_DEPTH_MAX};
-
-/// A command that starts a Python program, with its words.
-#[derive(Debug)]
-pub(super) struct Launch {
-    /// The program's file, or the module behind `-m`; `None` for arguments without a program.
-    pub program: Option<Text>,
-    /// `torchrun` and its options.
-    pub before: Vec<Text>,
-    pub arguments: Vec<Text>,
-    /// Variables assigned on the command's own line, and those exported before.
-    pub environment: Vec<(String, String, Range<usize>)>,
-    pub remarks: Vec<Remark>,
-}
+use super::parse::{Kind, Node, Parser, Simple, first_char};
+use super::program::{
+    Change, Launch, changed, changes, inner_script, is_flag, other_script, program_at,
+    reads_document, starts_none, unread_launch,
+};
+use super::shell::{Exported, Remark, Saved, Shell, Taken, TooLong, Value};
+use super::text::{Char, NO_CHAR, Text};
+use super::word::{self, LexError, Piece, Word};
+use crate::recipe::limits::{LAUNCHES_MAX, SCRIPT_DEPTH_MAX, SCRIPT_NESTING_MAX};
+use crate::recipe::megatron::catalogue::{Effect, variable};
 
 /// Everything that reading a script yields.
 #[derive(Debug, Default)]
 pub(super) struct Script {
-    shell: Shell,
+    pub(super) shell: Shell,
+    functions: BTreeMap<String, Rc<Node>>,
+    called: BTreeSet<String>,
     pub launches: Vec<Launch>,
     /// Words of lines that begin with a flag: a list of arguments without a launcher.
     pub bare: Vec<Text>,
     pub bare_remarks: Vec<Remark>,
     pub broken_continuations: Vec<Char>,
-    pub conditions: Vec<Char>,
     /// Files that the script reads commands from, and this does not.
     pub sourced: Vec<Range<usize>>,
     /// Launchers whose program was not found.
     pub unread: Vec<Range<usize>>,
-    /// `if`s and loops that are open.
-    branch_depth: usize,
+    /// Where the outermost condition begins that decides whether what is read now runs.
+    undecided: Option<Range<usize>>,
+    /// Within a loop: what is assigned there may be assigned again.
+    pub(super) is_repeated: bool,
+    /// What `local` hides, for each function that runs.
+    pub(super) locals: Vec<Vec<(String, Saved)>>,
+    /// Commands within commands that run.
+    depth: usize,
 }
 
 #[derive(Debug)]
@@ -44,15 +47,36 @@ pub(super) enum ScriptError {
     Lex(LexError),
     /// Variables grow beyond the limit here.
     TooLong(Range<usize>),
-    /// `sh -c` within `sh -c`.
+    /// `sh -c` within `sh -c`, or a function that calls itself.
     TooDeep(Range<usize>),
     /// More launches than anyone writes.
     TooMany(Range<usize>),
 }
 
-impl From<LexError> for ScriptError {
+/// Where a script goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    Next,
+    /// Behind the function that runs.
+    Return,
+    /// Nowhere: it ends.
+    Exit,
+}
+
+pub(super) enum Halt {
+    TooLong(TooLong),
+    Script(ScriptError),
+}
+
+impl From<TooLong> for Halt {
+    fn from(error: TooLong) -> Self {
+        Halt::TooLong(error)
+    }
+}
+
+impl From<LexError> for Halt {
     fn from(error: LexError) -> Self {
-        ScriptError::Lex(error)
+        Halt::Script(ScriptError::Lex(error))
     }
 }
 
@@ -67,150 +91,242 @@ impl Script {
             };
             script.shell.assign(name, value, false);
         }
-        script.commands(&text.0, 0)?;
-        Ok(script)
+        match script.commands(&text.0) {
+            Ok(_) => Ok(script),
+            Err(Halt::Script(error)) => Err(error),
+            Err(Halt::TooLong(TooLong)) => Err(ScriptError::TooLong(text.span())),
+        }
     }
 
     /// Exported variables at the end of the script.
-    pub fn environment(&self) -> Vec<(String, String, Range<usize>)> {
-        let owned = |(name, value, at): (&str, String, &Range<usize>)| {
-            (name.to_string(), value, at.clone())
-        };
-        self.shell.environment().map(owned).collect()
+    pub fn environment(&mut self) -> Vec<Exported> {
+        self.shell.environment().unwrap_or_default()
     }
 
-    fn commands(&mut self, text: &[Char], depth: usize) -> Result<(), ScriptError> {
-        let lexed = lexer::commands(text)?;
-        self.broken_continuations.extend(lexed.broken_continuations);
-        self.conditions.extend(lexed.conditions);
-        for command in &lexed.commands {
-            let items = self.without_keywords(&command.items);
-            if items.is_empty() {
-                continue;
+    /// Functions that nothing calls.
+    pub fn uncalled(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
+        let is_uncalled = |(name, _): &(&String, &Rc<Node>)| !self.called.contains(*name);
+        let functions = self.functions.iter().filter(is_uncalled);
+        functions.map(|(name, body)| (name.as_str(), range_of(body.at)))
+    }
+
+    /// Reads and follows a text, one whole command after the other.
+    pub(super) fn commands(&mut self, text: &[Char]) -> Result<Flow, Halt> {
+        let lexed = lexer::tokens(text);
+        self.broken_continuations
+            .extend(&lexed.broken_continuations);
+        let mut parser = Parser::new(&lexed);
+        loop {
+            match parser.next() {
+                Ok(Some(nodes)) => match self.nodes(&nodes)? {
+                    Flow::Exit => return Ok(Flow::Exit),
+                    Flow::Next | Flow::Return => {}
+                },
+                Ok(None) => break,
+                // What the lexer could not read is why something has no end.
+                Err(error) => return Err(lexed.error.unwrap_or(error).into()),
             }
-            let at = span_of(&command.items);
-            self.command(items, depth).map_err(|error| match error {
-                Halt::TooLong(TooLong) => ScriptError::TooLong(at),
-                Halt::Script(error) => error,
-            })?;
         }
-        Ok(())
+        match lexed.error {
+            Some(error) => Err(error.into()),
+            None => Ok(Flow::Next),
+        }
     }
 
-    /// Goes past the words that open, divide and close branches and loops.
-    fn without_keywords<'b>(&mut self, mut items: &'b [Item]) -> &'b [Item] {
-        while let Some((first, rest)) = items.split_first() {
-            match plain_word(first).as_deref() {
-                Some("if" | "while" | "until") => self.branch_depth += 1,
-                Some("for" | "case" | "select") => {
-                    self.branch_depth += 1;
-                    return &[];
-                }
-                Some("fi" | "done" | "esac") => {
-                    self.branch_depth = self.branch_depth.saturating_sub(1);
-                }
-                Some("then" | "else" | "elif" | "do" | "{" | "}" | "!" | "time" | "exec") => {}
-                _ => return items,
+    fn nodes(&mut self, nodes: &[Node]) -> Result<Flow, Halt> {
+        for node in nodes {
+            match self.node(node)? {
+                Flow::Next => {}
+                flow => return Ok(flow),
             }
-            items = rest;
         }
-        items
+        Ok(Flow::Next)
     }
 
-    fn command(&mut self, items: &[Item], depth: usize) -> Result<(), Halt> {
-        let is_assignment = |item: &&Item| !matches!(item, Item::Word(_));
-        let assignment_count = items.iter().take_while(is_assignment).count();
-        let (assignments, rest) = items.split_at(assignment_count);
-        if rest.is_empty() {
+    pub(super) fn node(&mut self, node: &Node) -> Result<Flow, Halt> {
+        self.deeper(node.at)?;
+        let outer = self.undecided.clone();
+        if node.is_joined {
+            self.undecided.get_or_insert(range_of(node.at));
+        }
+        let mark = node.is_own_shell.then(|| self.shell.enter());
+        let flow = self.kind(&node.kind, node.at).map_err(|halt| match halt {
+            Halt::TooLong(TooLong) => Halt::Script(ScriptError::TooLong(range_of(node.at))),
+            halt => halt,
+        })?;
+        if let Some(mark) = mark {
+            self.shell.leave(mark);
+        }
+        self.undecided = outer;
+        self.depth -= 1;
+        Ok(match node.is_joined || node.is_own_shell {
+            true => Flow::Next,
+            false => flow,
+        })
+    }
+
+    pub(super) fn deeper(&mut self, at: Char) -> Result<(), Halt> {
+        self.depth += 1;
+        match self.depth > SCRIPT_DEPTH_MAX + SCRIPT_NESTING_MAX {
+            true => Err(Halt::Script(ScriptError::TooDeep(range_of(at)))),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn shallower(&mut self) {
+        self.depth -= 1;
+    }
+
+    fn kind(&mut self, kind: &Kind, at: Char) -> Result<Flow, Halt> {
+        // Each command counts as a word, however often its function is called.
+        self.shell.count_word()?;
+        match kind {
+            Kind::Simple(command) => self.simple(command),
+            Kind::Brace(nodes) => self.nodes(nodes),
+            Kind::Subshell(nodes) => {
+                let mark = self.shell.enter();
+                self.nodes(nodes)?;
+                self.shell.leave(mark);
+                Ok(Flow::Next)
+            }
+            Kind::Branches { first, others } => self.branches(first, others, at),
+            Kind::Loop {
+                variable,
+                values,
+                body,
+            } => self.loop_over(variable.as_ref(), values, body),
+            Kind::Function { name, body } => {
+                self.functions.insert(name.clone(), body.clone());
+                Ok(Flow::Next)
+            }
+        }
+    }
+
+    /// What decides runs; the rest may run: an `exit` in it ends only itself.
+    fn branches(&mut self, first: &[Node], others: &[Vec<Node>], at: Char) -> Result<Flow, Halt> {
+        match self.nodes(first)? {
+            Flow::Next => {}
+            flow => return Ok(flow),
+        }
+        let outer = self.undecided.clone();
+        self.undecided.get_or_insert(range_of(at));
+        for body in others {
+            self.nodes(body)?;
+        }
+        self.undecided = outer;
+        Ok(Flow::Next)
+    }
+
+    /// The first round of a loop.
+    fn loop_over(
+        &mut self,
+        variable: Option<&Text>,
+        values: &[Word],
+        body: &[Node],
+    ) -> Result<Flow, Halt> {
+        let mut remarks = Vec::new();
+        let values = self.shell.fields(values, &mut remarks)?;
+        if let Some(name) = variable {
+            let is_known = |word: &Text| !word.0.iter().any(|(c, _)| matches!(c, '$' | '`' | '{'));
+            match values.first().filter(|word| is_known(word)) {
+                Some(first) => {
+                    let several = values.len() > 1;
+                    let value = Value {
+                        words: vec![first.clone()],
+                        conditional: several.then(|| (name.span(), Taken::FirstRound)),
+                        remarks,
+                        ..Value::default()
+                    };
+                    self.shell.assign(name, value, false);
+                }
+                None => self.shell.forget(&name.string()),
+            }
+        }
+        let outer = std::mem::replace(&mut self.is_repeated, true);
+        self.nodes(body)?;
+        self.is_repeated = outer;
+        Ok(Flow::Next)
+    }
+
+    pub(super) fn simple(&mut self, command: &Simple) -> Result<Flow, Halt> {
+        let is_assignment =
+            |item: &&Item| matches!(item, Item::Assignment { .. } | Item::Array { .. });
+        let assignment_count = command.items.iter().take_while(is_assignment).count();
+        let (assignments, rest) = command.items.split_at(assignment_count);
+        let Some(first) = rest.first() else {
             for assignment in assignments {
                 self.assign(assignment)?;
             }
-            return Ok(());
+            return Ok(Flow::Next);
+        };
+        if let Some(flow) = self.builtin(first, &rest[1..], assignments)? {
+            return Ok(flow);
         }
-        match plain_word(&rest[0]).as_deref() {
-            Some(word @ ("export" | "declare" | "typeset" | "local" | "readonly")) => {
-                return self.declare(word, &rest[1..]);
-            }
-            Some("unset") => {
-                let names = rest[1..].iter().filter_map(plain_word);
-                names.for_each(|name| self.shell.unset(&name));
-                return Ok(());
-            }
-            Some("set") => {
-                let words: Vec<String> = rest[1..].iter().filter_map(plain_word).collect();
-                if words.iter().any(|word| word == "-a" || word == "allexport") {
-                    self.shell.exports_all = true;
-                }
-                return Ok(());
-            }
-            Some("source" | ".") => {
-                self.sourced.push(span_of(items));
-                return Ok(());
-            }
-            _ => {}
-        }
-        self.program(assignments, rest, depth)
+        self.program(assignments, rest, command)?;
+        Ok(Flow::Next)
     }
 
-    fn assign(&mut self, item: &Item) -> Result<(), TooLong> {
+    /// Whether what is read now may not run.
+    pub(super) fn condition_at(&self, at: Range<usize>) -> Option<(Range<usize>, Taken)> {
+        self.undecided.is_some().then_some((at, Taken::Last))
+    }
+
+    pub(super) fn is_function(&self, name: &str) -> bool {
+        self.functions.contains_key(name)
+    }
+
+    /// Runs a function of the script, if `name` is one.
+    pub(super) fn call(
+        &mut self,
+        name: &str,
+        arguments: &[Word],
+        assignments: &[Item],
+    ) -> Result<Option<Flow>, Halt> {
+        let Some(body) = self.functions.get(name).cloned() else {
+            return Ok(None);
+        };
         let mut remarks = Vec::new();
-        let (name, appends, words) = match item {
-            Item::Word(_) => return Ok(()),
-            Item::Assignment {
-                name,
-                appends,
-                value,
-            } => (name, *appends, vec![self.shell.text(value, &mut remarks)?]),
-            Item::Array {
-                name,
-                appends,
-                values,
-            } => (name, *appends, self.shell.fields(values, &mut remarks)?),
-        };
-        let value = Value {
-            words,
-            is_array: matches!(item, Item::Array { .. }),
-            conditional: (self.branch_depth > 0).then(|| name.span()),
-            remarks,
-        };
-        self.shell.assign(name, value, appends);
-        Ok(())
-    }
-
-    /// `export NAME=value`, `export NAME`, `declare -x NAME=value`, `declare -a NAME=(...)`.
-    fn declare(&mut self, word: &str, items: &[Item]) -> Result<(), Halt> {
-        let mut exports = word == "export";
-        for item in items {
-            match item {
-                Item::Word(_) => {
-                    let Some(name) = plain_word(item) else {
-                        continue;
-                    };
-                    match name.strip_prefix('-') {
-                        Some(options) => {
-                            exports |= options.contains('x');
-                            // `export -n NAME` takes it back.
-                            exports &= !options.contains('n');
-                        }
-                        None if exports => self
-                            .shell
-                            .export(&name, span_of(std::slice::from_ref(item))),
-                        None => {}
-                    }
-                }
-                Item::Assignment { name, .. } | Item::Array { name, .. } => {
-                    self.assign(item)?;
-                    if exports {
-                        self.shell.export(&name.string(), name.span());
-                    }
-                }
+        let arguments = self.shell.fields(arguments, &mut remarks)?;
+        let count = self.launches.len();
+        self.called.insert(name.to_string());
+        let mut temporary = Vec::new();
+        for assignment in assignments {
+            if let Item::Assignment { name, .. } = assignment {
+                temporary.push((name.string(), self.shell.saved(&name.string())));
+                self.assign(assignment)?;
+                self.shell.export(&name.string(), name.span());
             }
         }
-        Ok(())
+        let own = Some(Rc::new(arguments));
+        let outer = std::mem::replace(&mut self.shell.positional, own);
+        self.locals.push(Vec::new());
+        let flow = self.node(&body)?;
+        let locals = self.locals.pop().expect("pushed above");
+        for (name, saved) in temporary.into_iter().chain(locals).rev() {
+            self.shell.restore(&name, saved);
+        }
+        self.shell.positional = outer;
+        self.tell_from(count, &remarks);
+        Ok(Some(match flow {
+            Flow::Exit => Flow::Exit,
+            Flow::Next | Flow::Return => Flow::Next,
+        }))
+    }
+
+    /// What is known of a command's words holds for what it launches.
+    pub(super) fn tell_from(&mut self, first: usize, remarks: &[Remark]) {
+        for launch in &mut self.launches[first..] {
+            launch.remarks.extend(remarks.iter().cloned());
+        }
     }
 
     /// Any other command: kept if it launches a program of Python.
-    fn program(&mut self, assignments: &[Item], rest: &[Item], depth: usize) -> Result<(), Halt> {
+    fn program(
+        &mut self,
+        assignments: &[Item],
+        rest: &[Item],
+        command: &Simple,
+    ) -> Result<(), Halt> {
         let mut remarks = Vec::new();
         let words: Vec<Word> = rest.iter().map(as_word).collect();
         let fields = self.shell.fields(&words, &mut remarks)?;
@@ -219,89 +335,155 @@ impl Script {
             self.bare_remarks.extend(remarks);
             return Ok(());
         }
-        if let Some((shell, inner)) = inner_script(&fields) {
-            if depth == SCRIPT_DEPTH_MAX {
-                return Err(Halt::Script(ScriptError::TooDeep(inner.span())));
-            }
-            let count = self.launches.len();
-            self.commands(&inner.0, depth + 1).map_err(Halt::Script)?;
-            for launch in &mut self.launches[count..] {
-                launch.remarks.extend(remarks.iter().cloned());
-                // `srun --nodes 2 bash -c "..."` says how many, too.
-                launch.before.splice(0..0, fields[..shell].iter().cloned());
-            }
+        if fields.is_empty() || starts_none(&fields) {
             return Ok(());
         }
-        let Some((program, arguments)) = program_at(&fields) else {
-            let is_launcher = |word: &&Text| {
-                let word = word.string();
-                word.ends_with("torchrun") || word.starts_with("torch.distributed.")
+        if let Some(inner) = inner_script(&fields) {
+            let before = &fields[..inner.shell];
+            return self.inner(
+                &inner.script,
+                inner.positional,
+                before,
+                assignments,
+                remarks,
+            );
+        }
+        if let (Some(document), Some(shell)) = (command.documents.first(), reads_document(&fields))
+        {
+            let script = match document.is_quoted {
+                true => {
+                    self.shell.count(document.text.0.len())?;
+                    document.text.clone()
+                }
+                false => {
+                    let word = word::document(&document.text.0)?;
+                    self.shell.text(&word, &mut remarks)?
+                }
             };
-            self.unread
-                .extend(fields.iter().find(is_launcher).map(Text::span));
+            return self.inner(&script, Vec::new(), &fields[..shell], assignments, remarks);
+        }
+        self.launch(assignments, fields, remarks)
+    }
+
+    /// A script for a shell of its own, which sees what is exported.
+    fn inner(
+        &mut self,
+        script: &Text,
+        positional: Vec<Text>,
+        before: &[Text],
+        assignments: &[Item],
+        remarks: Vec<Remark>,
+    ) -> Result<(), Halt> {
+        let at = script.0.first().copied().unwrap_or(NO_CHAR);
+        self.deeper(at)?;
+        let mark = self.shell.enter();
+        for assignment in assignments {
+            self.assign(assignment)?;
+            if let Item::Assignment { name, .. } = assignment {
+                self.shell.export(&name.string(), name.span());
+            }
+        }
+        self.shell.forget_unexported()?;
+        for change in changes(before) {
+            self.change(change)?;
+        }
+        // A `$1` that the script left is its caller's, as far as none is given here.
+        self.shell.positional = (!positional.is_empty()).then(|| Rc::new(positional));
+        let count = self.launches.len();
+        self.commands(&script.0)?;
+        self.tell_from(count, &remarks);
+        for launch in &mut self.launches[count..] {
+            // `srun --nodes 2 bash -c "..."` says how many, too.
+            launch.before.splice(0..0, before.iter().cloned());
+        }
+        self.shell.leave(mark);
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// A change of the environment, made to the shell that runs.
+    fn change(&mut self, change: Change) -> Result<(), Halt> {
+        let all = self.shell.environment()?;
+        let mut kept = all.clone();
+        if let Change::Put(name, value) = &change {
+            let value = Value {
+                words: vec![value.clone()],
+                ..Value::default()
+            };
+            self.shell.assign(name, value, false);
+            self.shell.export(&name.string(), name.span());
+            return Ok(());
+        }
+        changed(&mut kept, change);
+        let is_kept = |name: &str| kept.iter().any(|variable| variable.name == name);
+        for variable in all.iter().filter(|variable| !is_kept(&variable.name)) {
+            self.shell.unset(&variable.name);
+        }
+        Ok(())
+    }
+
+    fn launch(
+        &mut self,
+        assignments: &[Item],
+        fields: Vec<Text>,
+        mut remarks: Vec<Remark>,
+    ) -> Result<(), Halt> {
+        let Some((program, arguments)) = program_at(&fields) else {
+            self.unread.extend(unread_launch(&fields));
+            self.sourced.extend(other_script(&fields).map(Text::span));
             return Ok(());
         };
+        let at = fields[program].span();
         if self.launches.len() == LAUNCHES_MAX {
-            let at = fields[program].span();
             return Err(Halt::Script(ScriptError::TooMany(at)));
         }
-        let mut environment = self.environment();
+        let mut environment = self.shell.environment()?;
         for assignment in assignments {
             if let Item::Assignment { name, value, .. } = assignment {
                 let text = self.shell.text(value, &mut remarks)?;
-                put_variable(&mut environment, name, &text);
+                changed(&mut environment, Change::Put(name.clone(), text));
             }
         }
-        for (index, field) in fields[..program].iter().enumerate() {
-            let Some((name, value)) = field.split_once('=') else {
-                continue;
-            };
-            let before = index.checked_sub(1).map(|before| fields[before].string());
-            let passes = matches!(before.as_deref(), Some("-x" | "-e" | "--env" | "env"));
-            let is_listed = before.is_some_and(|before| before.contains('='));
-            if is_name(&name) && (passes || is_listed) {
-                put_variable(&mut environment, &name, &value);
-            }
+        let before = fields[..program].to_vec();
+        for change in changes(&before) {
+            changed(&mut environment, change);
         }
+        remarks.extend(environment.iter().filter_map(|one| in_doubt(one, &at)));
         self.launches.push(Launch {
             program: Some(fields[program].clone()),
-            before: fields[..program].to_vec(),
+            before,
             arguments: fields[arguments..].to_vec(),
             environment,
             remarks,
+            condition: self.undecided.clone(),
         });
         Ok(())
     }
 }
 
-enum Halt {
-    TooLong(TooLong),
-    Script(ScriptError),
-}
-
-impl From<TooLong> for Halt {
-    fn from(error: TooLong) -> Self {
-        Halt::TooLong(error)
-    }
-}
-
-/// A word without variables, as text.
-fn plain_word(item: &Item) -> Option<String> {
-    let Item::Word(pieces) = item else {
+/// A variable whose value a branch decides, and from which bits may follow.
+fn in_doubt(exported: &Exported, used: &Range<usize>) -> Option<Remark> {
+    let (assigned, taken) = exported.conditional.clone()?;
+    let known = variable(&exported.name)?;
+    if matches!(known.effect, Effect::NoBits(_) | Effect::Replaced(_)) {
         return None;
-    };
-    let mut text = String::new();
-    for piece in pieces {
-        match piece {
-            Piece::Literal { text: literal, .. } => text += &literal.string(),
-            Piece::Variable(_) => return None,
-        }
     }
-    Some(text)
+    Some(Remark::Conditional {
+        name: exported.name.clone(),
+        used: used.clone(),
+        assigned,
+        taken,
+    })
+}
+
+/// Where a character stands; nowhere for [`NO_CHAR`].
+pub(super) fn range_of((c, at): Char) -> Range<usize> {
+    let length = if c == NO_CHAR.0 { 0 } else { c.len_utf8() };
+    at as usize..at as usize + length
 }
 
 /// An item behind a command's name is a word, whatever it looks like.
-fn as_word(item: &Item) -> Word {
+pub(super) fn as_word(item: &Item) -> Word {
     let literal = |chars: Vec<Char>| Piece::Literal {
         text: Text(chars),
         is_quoted: false,
@@ -325,70 +507,21 @@ fn as_word(item: &Item) -> Word {
             word
         }
         Item::Array { name, appends, .. } => vec![named(name, *appends)],
+        Item::Arithmetic(text) => vec![Piece::Literal {
+            text: text.clone(),
+            is_quoted: true,
+        }],
     }
 }
 
-fn span_of(items: &[Item]) -> Range<usize> {
-    let of_piece = |piece: &Piece| match piece {
-        Piece::Literal { text, .. } => text.span(),
-        Piece::Variable(variable) => variable.text.span(),
-    };
-    let of_item = |item: &Item| match item {
-        Item::Word(word) => word.first().map(of_piece),
-        Item::Assignment { name, .. } | Item::Array { name, .. } => Some(name.span()),
-    };
-    items.iter().find_map(of_item).unwrap_or(0..0)
+pub(super) fn item_span(item: &Item) -> Range<usize> {
+    range_of(first_char(item))
 }
 
-fn is_flag(word: &Text) -> bool {
-    let third = word.0.get(2).is_some_and(|(c, _)| c.is_ascii_alphabetic());
-    word.starts_with("--") && third
-}
-
-fn is_name(name: &Text) -> bool {
-    super::super::launch::is_variable_name(&name.string())
-}
-
-fn put_variable(environment: &mut Vec<(String, String, Range<usize>)>, name: &Text, value: &Text) {
-    let (key, text) = (name.string(), value.string());
-    environment.retain(|(known, ..)| *known != key);
-    environment.push((key, text, name.span()));
-}
-
-/// The script of `sh -c SCRIPT`, and where `sh` stands.
-fn inner_script(fields: &[Text]) -> Option<(usize, &Text)> {
-    let is_shell = |word: &Text| {
-        let word = word.string();
-        matches!(word.rsplit('/').next(), Some("sh" | "bash"))
-    };
-    let shell = fields.iter().position(is_shell)?;
-    let is_option = |word: &Text| {
-        let word = word.string();
-        word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
-    };
-    let option = fields[shell + 1..].iter().position(is_option)? + shell + 1;
-    fields.get(option + 1).map(|script| (shell, script))
-}
-
-/// Where a program of Python is named, and where its arguments begin.
-fn program_at(fields: &[Text]) -> Option<(usize, usize)> {
-    const LAUNCHERS: [&str; 3] = [
-        "torch.distributed.run",
-        "torch.distributed.launch",
-        "accelerate.commands.launch",
-    ];
-    for (index, field) in fields.iter().enumerate() {
-        let word = field.string();
-        if word.ends_with(".py") && !word.starts_with('-') {
-            return Some((index, index + 1));
-        }
-        if word == "-m" {
-            let module = fields.get(index + 1)?.string();
-            let is_module = module.starts_with(|c: char| c.is_ascii_alphabetic());
-            if is_module && !LAUNCHERS.contains(&module.as_str()) {
-                return Some((index + 1, index + 2));
-            }
-        }
+/// The name of a command, where it is written out.
+pub(super) fn command_name(item: &Item) -> Option<String> {
+    match item {
+        Item::Word(word) => word::literal_word(word),
+        Item::Assignment { .. } | Item::Array { .. } | Item::Arithmetic(_) => None,
     }
-    None
 }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
+use super::arithmetic;
 use super::text::{Char, Text};
 use super::word::{Piece, Variable, Word};
 use crate::recipe::limits::{ENV_COUNT_MAX, SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
@@ -13,22 +15,54 @@ use crate::recipe::limits::{ENV_COUNT_MAX, SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
 pub(super) struct Value {
     pub words: Vec<Text>,
     pub is_array: bool,
-    /// Assigned where a script decides whether to: the name as it stands there.
-    pub conditional: Option<Range<usize>>,
+    /// Assigned where a script decides whether to: the name as it stands there, and what is
+    /// taken.
+    pub conditional: Option<(Range<usize>, Taken)>,
     /// About the words that it was made of.
     pub remarks: Vec<Remark>,
 }
 
+/// Which of several values is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// That of the last assignment.
+    Last,
+    /// What the variable held before: what a branch assigns is not known.
+    Before,
+    /// The first round of a loop.
+    FirstRound,
+}
+
+/// A name: what it holds, and since when it is exported.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    value: Option<Rc<Value>>,
+    exported: Option<(usize, Range<usize>)>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Shell {
-    variables: BTreeMap<String, Value>,
-    /// Variables that a launched process sees, in order of first mention.
-    exported: Vec<(String, Range<usize>)>,
+    slots: BTreeMap<String, Slot>,
     /// `set -a`: every assignment exports.
     pub exports_all: bool,
+    /// `$1` and so on, where they are known.
+    pub positional: Option<Rc<Vec<Text>>>,
+    /// What was overwritten since the outermost shell began another one.
+    journal: Vec<(String, Slot)>,
+    /// Shells within shells.
+    depth: usize,
+    /// Exports so far: the order of the environment.
+    export_count: usize,
     /// Characters and words that expansion has made so far.
     char_count: usize,
     word_count: usize,
+}
+
+/// What a shell was before another one began in it.
+pub(super) struct Mark {
+    journal: usize,
+    exports_all: bool,
+    positional: Option<Rc<Vec<Text>>>,
 }
 
 /// Something about an expansion that a reader of its words should know.
@@ -41,6 +75,7 @@ pub(super) enum Remark {
         name: String,
         used: Range<usize>,
         assigned: Range<usize>,
+        taken: Taken,
     },
 }
 
@@ -50,15 +85,58 @@ const REMARKS_MAX: usize = 16;
 /// Remarks about the words of one command.
 const REMARKS_TOLD_MAX: usize = 1_000;
 
+/// Names whose values are names, in an expression.
+const NAMES_MAX: usize = 16;
+
 /// Variables that grow each other beyond all limits.
 #[derive(Debug)]
 pub(super) struct TooLong;
 
 impl Shell {
+    /// Begins a shell in this one: what it assigns is gone with it.
+    pub fn enter(&mut self) -> Mark {
+        self.depth += 1;
+        Mark {
+            journal: self.journal.len(),
+            exports_all: self.exports_all,
+            positional: self.positional.clone(),
+        }
+    }
+
+    pub fn leave(&mut self, mark: Mark) {
+        assert!(self.depth > 0, "a shell was entered");
+        self.depth -= 1;
+        for (name, slot) in self.journal.drain(mark.journal..).rev() {
+            self.slots.insert(name, slot);
+        }
+        self.exports_all = mark.exports_all;
+        self.positional = mark.positional;
+    }
+
+    /// What another program starts with: exported variables only.
+    pub fn forget_unexported(&mut self) -> Result<(), TooLong> {
+        let is_own = |(_, slot): &(&String, &Slot)| slot.exported.is_none();
+        let own = self.slots.iter().filter(is_own);
+        let own: Vec<String> = own.map(|(name, _)| name.clone()).collect();
+        self.count(self.slots.len())?;
+        own.iter().for_each(|name| self.unset(name));
+        Ok(())
+    }
+
+    /// The slot of a name, to be changed: within another shell it is kept as it was.
+    fn slot(&mut self, name: &str) -> &mut Slot {
+        if self.depth > 0 {
+            let old = self.slots.get(name).cloned().unwrap_or_default();
+            self.journal.push((name.to_string(), old));
+        }
+        self.slots.entry(name.to_string()).or_default()
+    }
+
     /// Assigns, or appends to what was assigned before.
     pub fn assign(&mut self, name: &Text, mut value: Value, appends: bool) {
         let key = name.string();
-        if let (true, Some(old)) = (appends, self.variables.get(&key)) {
+        let old = self.slots.get(&key).and_then(|slot| slot.value.clone());
+        if let (true, Some(old)) = (appends, &old) {
             let mut joined = old.words.clone();
             match (old.is_array || value.is_array, joined.first_mut()) {
                 (false, Some(first)) => {
@@ -71,37 +149,137 @@ impl Shell {
             value.conditional = value.conditional.or_else(|| old.conditional.clone());
             value.remarks.extend(old.remarks.iter().cloned());
             value.words = joined;
+        } else if let (Some((at, Taken::Last)), Some(old)) = (&value.conditional, &old)
+            && is_unknown(&value)
+            && !is_unknown(old)
+        {
+            // An option of the script, `N=$2`, over a value that stands in it.
+            let conditional = Some((at.clone(), Taken::Before));
+            value = Value {
+                conditional,
+                ..(**old).clone()
+            };
         }
         // The first of them say enough; more would grow with every assignment.
         value.remarks.truncate(REMARKS_MAX);
-        self.variables.insert(key.clone(), value);
+        self.slot(&key).value = Some(Rc::new(value));
         if self.exports_all {
             self.export(&key, name.span());
         }
     }
 
     pub fn unset(&mut self, name: &str) {
-        self.variables.remove(name);
-        self.exported.retain(|(exported, _)| exported != name);
+        *self.slot(name) = Slot::default();
     }
 
-    pub fn export(&mut self, name: &str, at: Range<usize>) {
-        let is_it = |(exported, _): &(String, Range<usize>)| exported == name;
-        match self.exported.iter().position(is_it) {
-            Some(known) => self.exported[known].1 = at,
-            // One more than there may be: enough to refuse the script.
-            None if self.exported.len() > ENV_COUNT_MAX => {}
-            None => self.exported.push((name.to_string(), at)),
+    /// The variable's value is not known from here on.
+    pub fn forget(&mut self, name: &str) {
+        self.slot(name).value = None;
+    }
+
+    /// Under a condition a value is lost, or read from elsewhere: it is kept, and a remark with it.
+    pub fn doubt(&mut self, name: &str, at: Range<usize>) {
+        let old = self.slots.get(name).and_then(|slot| slot.value.clone());
+        if let Some(old) = old {
+            let conditional = Some((at, Taken::Before));
+            let value = Value {
+                conditional,
+                ..(*old).clone()
+            };
+            self.slot(name).value = Some(Rc::new(value));
         }
     }
 
-    /// Exported variables that have a value.
-    pub fn environment(&self) -> impl Iterator<Item = (&str, String, &Range<usize>)> {
-        self.exported.iter().filter_map(|(name, at)| {
-            let value = self.variables.get(name)?;
-            let text = value.words.first().map(Text::string).unwrap_or_default();
-            Some((name.as_str(), text, at))
+    pub fn export(&mut self, name: &str, at: Range<usize>) {
+        self.export_count += 1;
+        let order = self.export_count;
+        let slot = self.slot(name);
+        let order = slot.exported.as_ref().map_or(order, |(first, _)| *first);
+        slot.exported = Some((order, at));
+    }
+
+    pub fn unexport(&mut self, name: &str) {
+        self.slot(name).exported = None;
+    }
+
+    /// Exported variables that have a value, in order of first mention: one more than there may
+    /// be at most, which is enough to refuse the script.
+    pub fn environment(&mut self) -> Result<Vec<Exported>, TooLong> {
+        let mut exported: Vec<(usize, &str, &Slot)> = Vec::new();
+        for (name, slot) in &self.slots {
+            if let (Some(_), Some((order, _))) = (&slot.value, &slot.exported) {
+                exported.push((*order, name, slot));
+            }
+        }
+        exported.sort_by_key(|(order, ..)| *order);
+        exported.truncate(ENV_COUNT_MAX + 1);
+        let environment: Vec<Exported> = exported.into_iter().filter_map(of_slot).collect();
+        self.count(environment.iter().map(|one| one.value.len()).sum())?;
+        Ok(environment)
+    }
+
+    /// A name's value and export, to be put back.
+    pub fn saved(&self, name: &str) -> Saved {
+        Saved(self.slots.get(name).cloned().unwrap_or_default())
+    }
+
+    pub fn restore(&mut self, name: &str, saved: Saved) {
+        *self.slot(name) = saved.0;
+    }
+
+    /// What a name holds; `1`, `@` and `*` are the script's or the function's own arguments.
+    fn known(&self, name: &str) -> Option<Rc<Value>> {
+        let of_words = |words: Vec<Text>, is_array| {
+            Some(Rc::new(Value {
+                words,
+                is_array,
+                ..Value::default()
+            }))
+        };
+        match name.parse::<usize>() {
+            Ok(index) => {
+                let given = self.positional.as_ref().filter(|_| index > 0)?;
+                of_words(given.get(index - 1).cloned().into_iter().collect(), false)
+            }
+            Err(_) if matches!(name, "@" | "*") => {
+                of_words(self.positional.as_ref()?.to_vec(), true)
+            }
+            Err(_) => self.slots.get(name)?.value.clone(),
+        }
+    }
+
+    /// `$((...))`: a number where all of it is known, else as it is written.
+    fn reckon(
+        &mut self,
+        expression: &[Piece],
+        text: &Text,
+        remarks: &mut Vec<Remark>,
+    ) -> Result<Text, TooLong> {
+        let put_in = self.text(expression, remarks)?.string();
+        let mut told = Vec::new();
+        let mut named = |name: &str| self.number_of(name, text.span(), &mut told);
+        let value = arithmetic::value(&put_in, &mut named);
+        remarks.extend(told);
+        let at = text.0.first().map_or(0, |(_, at)| *at);
+        Ok(match value {
+            Some(number) => Text(number.to_string().chars().map(|c| (c, at)).collect()),
+            None => text.clone(),
         })
+    }
+
+    /// The number that a name stands for in an expression: its value may be another name.
+    fn number_of(&self, name: &str, used: Range<usize>, remarks: &mut Vec<Remark>) -> Option<i64> {
+        let mut name = name.to_string();
+        for _ in 0..NAMES_MAX {
+            let value = self.known(&name)?;
+            remarks.extend(of_condition(&name, used.clone(), &value));
+            let text = value.words.first()?.string();
+            if let Some(number) = arithmetic::number(text.trim()) {
+                return Some(number);
+            }
+            name = text;
+        }
+        None
     }
 
     /// The fields that words become: unquoted variables are split at blanks.
@@ -123,7 +301,7 @@ impl Shell {
     }
 
     /// One word that is not split: the value of an assignment.
-    pub fn text(&mut self, word: &Word, remarks: &mut Vec<Remark>) -> Result<Text, TooLong> {
+    pub fn text(&mut self, word: &[Piece], remarks: &mut Vec<Remark>) -> Result<Text, TooLong> {
         let mut fields = Fields::default();
         self.expand(word, false, &mut fields, remarks)?;
         fields.end();
@@ -153,12 +331,27 @@ impl Shell {
                     fields.put(&text.0, *is_quoted);
                 }
                 Piece::Variable(variable) => self.variable(variable, splits, fields, remarks)?,
+                Piece::Arithmetic {
+                    expression, text, ..
+                } => {
+                    let number = self.reckon(expression, text, remarks)?;
+                    self.count(number.0.len())?;
+                    fields.put(&number.0, true);
+                }
             }
         }
         Ok(())
     }
 
-    fn count(&mut self, chars: usize) -> Result<(), TooLong> {
+    pub fn count_word(&mut self) -> Result<(), TooLong> {
+        self.word_count += 1;
+        match self.word_count > SCRIPT_WORDS_MAX {
+            true => Err(TooLong),
+            false => Ok(()),
+        }
+    }
+
+    pub fn count(&mut self, chars: usize) -> Result<(), TooLong> {
         self.char_count += chars;
         match self.char_count > SCRIPT_CHARS_MAX {
             true => Err(TooLong),
@@ -173,9 +366,15 @@ impl Shell {
         fields: &mut Fields,
         remarks: &mut Vec<Remark>,
     ) -> Result<(), TooLong> {
-        let known = self.variables.get(&variable.name);
-        let is_empty = known.is_some_and(|value| value.words.iter().all(Text::is_empty));
-        let wants_default = match (&variable.default, known) {
+        let known = self.known(&variable.name);
+        let known = match &variable.index {
+            Some(index) => known.and_then(|value| element(&value, index)),
+            None => known,
+        };
+        let is_empty = known
+            .as_ref()
+            .is_some_and(|value| value.words.iter().all(Text::is_empty));
+        let wants_default = match (&variable.default, &known) {
             (Some(_), None) => true,
             (Some((_, empty_counts)), Some(_)) => *empty_counts && is_empty,
             (None, _) => false,
@@ -199,13 +398,7 @@ impl Shell {
             }
             return Ok(());
         };
-        if let Some(assigned) = &value.conditional {
-            remarks.push(Remark::Conditional {
-                name: variable.name.clone(),
-                used: variable.text.span(),
-                assigned: assigned.clone(),
-            });
-        }
+        remarks.extend(of_condition(&variable.name, variable.text.span(), &value));
         remarks.extend(value.remarks.iter().cloned());
         let count = if variable.all.is_some() {
             usize::MAX
@@ -217,6 +410,65 @@ impl Shell {
         fields.put_value(&words, variable, splits);
         Ok(())
     }
+}
+
+/// An exported variable.
+#[derive(Clone, Debug)]
+pub(super) struct Exported {
+    pub name: String,
+    pub value: String,
+    pub at: Range<usize>,
+    pub conditional: Option<(Range<usize>, Taken)>,
+}
+
+/// A name's slot as it was.
+#[derive(Debug)]
+pub(super) struct Saved(Slot);
+
+/// One element of an array, by its number or, `[name]=value`, by its name.
+fn element(value: &Value, index: &str) -> Option<Rc<Value>> {
+    let named = |word: &Text| {
+        let (name, element) = word.split_once('=')?;
+        (name.string() == format!("[{index}]")).then_some(element)
+    };
+    let has_names = value.words.iter().any(|word| word.starts_with("["));
+    let word = match (value.is_array, has_names) {
+        (false, _) => return None,
+        (true, true) => value.words.iter().rev().find_map(named)?,
+        (true, false) => value.words.get(index.parse::<usize>().ok()?)?.clone(),
+    };
+    Some(Rc::new(Value {
+        words: vec![word],
+        is_array: false,
+        conditional: value.conditional.clone(),
+        remarks: value.remarks.clone(),
+    }))
+}
+
+fn of_slot((_, name, slot): (usize, &str, &Slot)) -> Option<Exported> {
+    let (value, (_, at)) = (slot.value.as_ref()?, slot.exported.as_ref()?);
+    Some(Exported {
+        name: name.to_string(),
+        value: value.words.first().map(Text::string).unwrap_or_default(),
+        at: at.clone(),
+        conditional: value.conditional.clone(),
+    })
+}
+
+/// Whether something in a value is not known: a `$` or a back quote is left in it.
+fn is_unknown(value: &Value) -> bool {
+    let mut chars = value.words.iter().flat_map(|word| &word.0);
+    chars.any(|(c, _)| matches!(c, '$' | '`'))
+}
+
+fn of_condition(name: &str, used: Range<usize>, value: &Value) -> Option<Remark> {
+    let (assigned, taken) = value.conditional.clone()?;
+    Some(Remark::Conditional {
+        name: name.to_string(),
+        used,
+        assigned,
+        taken,
+    })
 }
 
 /// Words as they grow.

@@ -5,9 +5,10 @@
 use super::text::Text;
 
 /// Variables by the option that sets them.
-const VARIABLES: [(&[&str], &[&str]); 3] = [
+const VARIABLES: [(&[&str], &[&str]); 4] = [
     (&["--nodes", "-N"], &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"]),
     (&["--ntasks-per-node"], &["SLURM_NTASKS_PER_NODE"]),
+    (&["--ntasks", "-n"], &["SLURM_NTASKS", "SLURM_NPROCS"]),
     (
         &["--gpus-per-node", "--gres"],
         &["SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"],
@@ -44,11 +45,19 @@ pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
     found
 }
 
-/// `--name value` and `--name=value`, in order.
+/// `--name value`, `--name=value` and `-n2`, in order.
 pub(super) fn options(words: &[Text]) -> Vec<(String, Text)> {
     let mut found = Vec::new();
     for (index, word) in words.iter().enumerate() {
         if !word.starts_with("-") {
+            continue;
+        }
+        // `-N2`
+        let attached = word.0.get(1).is_some_and(|(c, _)| c.is_ascii_alphabetic())
+            && word.0.get(2).is_some_and(|(c, _)| c.is_ascii_digit());
+        if attached {
+            let (name, value) = word.0.split_at(2);
+            found.push((Text(name.to_vec()).string(), Text(value.to_vec())));
             continue;
         }
         match word.split_once('=') {

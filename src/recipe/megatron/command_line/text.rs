@@ -6,6 +6,9 @@ use std::ops::Range;
 /// A character and the byte offset at which it stands.
 pub(super) type Char = (char, u32);
 
+/// Stands for a character where there is none: no text has it.
+pub(super) const NO_CHAR: Char = ('\0', 0);
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Text(pub Vec<Char>);
 
@@ -50,6 +53,9 @@ pub(super) fn span_of(chars: &[Char]) -> Range<usize> {
     let Some(&(first, start)) = chars.first() else {
         return 0..0;
     };
+    if first == NO_CHAR.0 {
+        return 0..0;
+    }
     let mut end = start as usize + first.len_utf8();
     for &(c, offset) in &chars[1..] {
         // A quote or a backslash may have stood between.

@@ -12,15 +12,24 @@ pub(super) enum Piece {
         is_quoted: bool,
     },
     Variable(Variable),
+    /// `$((expression))`: variables are put in before it is reckoned.
+    Arithmetic {
+        expression: Vec<Piece>,
+        is_quoted: bool,
+        /// As written.
+        text: Text,
+    },
 }
 
-/// `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-word}`.
+/// `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-word}`, `$1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Variable {
     pub name: String,
     pub is_quoted: bool,
     /// `[@]` is true, `[*]` false, no index `None`.
     pub all: Option<bool>,
+    /// `[index]`: one element.
+    pub index: Option<String>,
     /// The word of `:-` or `-`, and whether an empty value counts as none.
     pub default: Option<(Vec<Piece>, bool)>,
     /// As written.
@@ -47,6 +56,47 @@ pub(super) fn word_at(text: &[Char], at: usize) -> Result<(Word, usize), LexErro
     let mut reader = WordReader::new(text, at, 0);
     reader.read(Until::Blank)?;
     Ok((reader.pieces, reader.at))
+}
+
+/// The text of a here-document: quotes are none, variables are put in.
+pub(super) fn document(text: &[Char]) -> Result<Word, LexError> {
+    let mut reader = WordReader::new(text, 0, 0);
+    reader.read(Until::DocumentEnd)?;
+    Ok(reader.pieces)
+}
+
+/// A word without quotes and variables, as keywords are written.
+pub(super) fn plain_word(word: &Word) -> Option<String> {
+    let is_plain = |piece: &Piece| {
+        matches!(
+            piece,
+            Piece::Literal {
+                is_quoted: false,
+                ..
+            }
+        )
+    };
+    literal_word(word).filter(|_| word.iter().all(is_plain))
+}
+
+/// A word without variables, as text.
+pub(super) fn literal_word(word: &Word) -> Option<String> {
+    let mut text = String::new();
+    for piece in word {
+        match piece {
+            Piece::Literal { text: literal, .. } => text += &literal.string(),
+            Piece::Variable(_) | Piece::Arithmetic { .. } => return None,
+        }
+    }
+    Some(text)
+}
+
+/// The index of `[index]`, a number or a name.
+fn index_of(text: &str) -> Option<String> {
+    let inside = text.strip_prefix('[')?.strip_suffix(']')?;
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_index = !inside.is_empty() && inside.chars().all(is_word);
+    is_index.then(|| inside.to_string())
 }
 
 pub(super) fn error(text: &[Char], message: impl Into<String>, at: usize) -> LexError {
@@ -93,6 +143,8 @@ enum Until {
     Blank,
     /// The end of the text; blanks are part of the word.
     End,
+    /// As [`Until::End`], and quotes stand for themselves.
+    DocumentEnd,
 }
 
 /// Reads one word into pieces.
@@ -118,13 +170,22 @@ impl<'a> WordReader<'a> {
     }
 
     fn read(&mut self, until: Until) -> Result<(), LexError> {
+        let start = self.at;
         while let Some(c) = self.peek(0) {
             let is_end = matches!(
                 c,
                 ' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '<' | '>' | '(' | ')'
             );
             match c {
+                // A pattern, `@(a|b)`, is one word.
+                '(' if until == Until::Blank && self.follows_pattern_mark(start) => {
+                    let end = closing_of(self.text, self.at, '(', ')')? + 1;
+                    self.literal(self.at..end, true);
+                }
                 _ if is_end && until == Until::Blank => break,
+                '\'' | '"' if until == Until::DocumentEnd => {
+                    self.literal(self.at..self.at + 1, true);
+                }
                 '\'' => self.single_quoted()?,
                 '"' => self.double_quoted()?,
                 '\\' => self.escaped(),
@@ -134,6 +195,11 @@ impl<'a> WordReader<'a> {
             }
         }
         Ok(())
+    }
+
+    fn follows_pattern_mark(&self, start: usize) -> bool {
+        let before = self.text[start..self.at].last();
+        before.is_some_and(|(c, _)| matches!(c, '?' | '*' | '+' | '@'))
     }
 
     /// Adds characters as they stand, and goes past them.
@@ -234,7 +300,11 @@ impl<'a> WordReader<'a> {
             Some('"') if !is_quoted => self.at += 1,
             Some('(') => {
                 let end = closing_of(self.text, start + 1, '(', ')')? + 1;
-                self.literal(start..end, true);
+                let is_double = self.peek(2) == Some('(') && self.text[end - 2].0 == ')';
+                match is_double && end - start >= 6 {
+                    true => self.arithmetic(start, end, is_quoted)?,
+                    false => self.literal(start..end, true),
+                }
             }
             Some('{') => {
                 let end = closing_of(self.text, start + 1, '{', '}')?;
@@ -252,7 +322,11 @@ impl<'a> WordReader<'a> {
                 let all = Some(self.text[start + 1].0 == '@');
                 self.variable(start, start + 1..start + 2, is_quoted, all, None);
             }
-            Some(c) if c.is_ascii_digit() || matches!(c, '#' | '?' | '$' | '!' | '-') => {
+            Some(c) if c.is_ascii_digit() => {
+                self.at = start + 2;
+                self.variable(start, start + 1..start + 2, is_quoted, None, None);
+            }
+            Some('#' | '?' | '$' | '!' | '-') => {
                 self.literal(start..start + 2, true);
             }
             _ => self.literal(start..start + 1, is_quoted),
@@ -272,9 +346,22 @@ impl<'a> WordReader<'a> {
             name: Text(self.text[name].to_vec()).string(),
             is_quoted,
             all,
+            index: None,
             default,
             text: Text(self.text[start..self.at].to_vec()),
         }));
+    }
+
+    /// `$((...))` from `start` to before `end`.
+    fn arithmetic(&mut self, start: usize, end: usize, is_quoted: bool) -> Result<(), LexError> {
+        let expression = self.nested(start + 3, end - 2)?;
+        self.at = end;
+        self.pieces.push(Piece::Arithmetic {
+            expression,
+            is_quoted,
+            text: Text(self.text[start..end].to_vec()),
+        });
+        Ok(())
     }
 
     /// `${...}` from `start` to the brace at `end`.
@@ -290,13 +377,24 @@ impl<'a> WordReader<'a> {
         let (all, operator) = match rest.as_str() {
             rest if rest.starts_with("[@]") => (Some(true), 3),
             rest if rest.starts_with("[*]") => (Some(false), 3),
-            _ => (None, 0),
+            _ => match inside.first() {
+                Some((mark @ ('@' | '*'), _)) => (Some(*mark == '@'), 0),
+                _ => (None, 0),
+            },
         };
         let operator_text = &rest[operator..];
         let default = match operator_text {
             "" => None,
             text if text.starts_with(":-") || text.starts_with(":=") => Some(2),
             text if text.starts_with('-') || text.starts_with('=') => Some(1),
+            text if all.is_none() && length > 0 && index_of(text).is_some() => {
+                self.at = end + 1;
+                self.variable(start, name, is_quoted, None, None);
+                if let Some(Piece::Variable(variable)) = self.pieces.last_mut() {
+                    variable.index = index_of(text);
+                }
+                return Ok(());
+            }
             _ => {
                 // Cut, replaced, counted: a shell's work, kept as written.
                 self.literal(start..end + 1, true);
@@ -321,7 +419,7 @@ impl<'a> WordReader<'a> {
 
     fn nested(&self, from: usize, end: usize) -> Result<Vec<Piece>, LexError> {
         if self.depth == SCRIPT_DEPTH_MAX {
-            let message = format!("`${{...}}` is nested deeper than {SCRIPT_DEPTH_MAX}");
+            let message = format!("`$` is nested deeper than {SCRIPT_DEPTH_MAX}");
             return Err(LexError {
                 message,
                 at: self.text[from..end].to_vec(),

@@ -4,10 +4,15 @@ use super::super::catalogue::{Effect, Feature, Variable, variable};
 use super::super::{GivenArgument, GivenValue, GivenVariable};
 use super::understood::{JudgedArgument, Verdict};
 use super::values::{Reading, Setting, Value, Values};
-use crate::diagnostic::{Diagnostic, Findings, escaped, nearest};
+use crate::diagnostic::{Diagnostic, Findings, Place, escaped, nearest};
+use crate::recipe::nccl::{self, EnvironmentError};
 
 /// Every argument of a phase with its verdict, in the order of the file.
-pub(super) fn arguments(given: &[GivenArgument], values: &Values<'_>) -> Vec<JudgedArgument> {
+pub(super) fn arguments(
+    given: &[GivenArgument],
+    values: &Values<'_>,
+    resumes: bool,
+) -> Vec<JudgedArgument> {
     assert_eq!(given.len(), values.readings.len(), "one reading each");
     let judged = |(given, reading): (&GivenArgument, &Reading)| {
         let (verdict, reason) = match reading {
@@ -20,7 +25,7 @@ pub(super) fn arguments(given: &[GivenArgument], values: &Values<'_>) -> Vec<Jud
             Reading::Sets(dest) => {
                 let setting = values.setting(dest).expect("it was read");
                 if std::ptr::eq(setting.given, given) {
-                    verdict(dest, setting, values)
+                    verdict(dest, setting, values, resumes)
                 } else {
                     let line = line_of(setting.given);
                     (
@@ -41,7 +46,12 @@ pub(super) fn arguments(given: &[GivenArgument], values: &Values<'_>) -> Vec<Jud
     given.iter().zip(&values.readings).map(judged).collect()
 }
 
-fn verdict(dest: &str, setting: &Setting<'_>, values: &Values<'_>) -> (Verdict, String) {
+fn verdict(
+    dest: &str,
+    setting: &Setting<'_>,
+    values: &Values<'_>,
+    resumes: bool,
+) -> (Verdict, String) {
     let effect = setting.argument.effect;
     if let Value::Variable(text) = &setting.value
         && matches!(effect, Effect::Used(_))
@@ -58,7 +68,12 @@ fn verdict(dest: &str, setting: &Setting<'_>, values: &Values<'_>) -> (Verdict, 
         let reason = "every linear layer has biases here (validate_args sets it then)";
         return (Verdict::NoBits, reason.to_string());
     }
-    if let (Effect::Used(_), Some(reason)) = (effect, unread(dest, values)) {
+    if dest == "save_interval" && !resumes {
+        let reason = "read where a test resumes (TEST_TYPE ckpt-resume): other jobs are resumed \
+            where the scenario says";
+        return (Verdict::Replaced, reason.to_string());
+    }
+    if let (Effect::Used(_) | Effect::Replaced(_), Some(reason)) = (effect, unread(dest, values)) {
         return (Verdict::NoBits, reason.to_string());
     }
     match effect {
@@ -71,6 +86,7 @@ fn verdict(dest: &str, setting: &Setting<'_>, values: &Values<'_>) -> (Verdict, 
         ),
         Effect::Needs(what) => (Verdict::Unsupported, format!("it needs {what}")),
         Effect::Part(feature) => part(feature, values),
+        Effect::Open(what) => (Verdict::Replaced, format!("not covered: {what}")),
     }
 }
 
@@ -98,6 +114,18 @@ fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
         "num_query_groups" => (
             "read only with --group-query-attention (core_transformer_config_from_args)",
             on("group_query_attention"),
+        ),
+        "encoder_num_layers" => (
+            "--num-layers is given (validate_args)",
+            !values.is_given("num_layers"),
+        ),
+        "encoder_seq_length" => (
+            "--seq-length is given (validate_args)",
+            !values.is_given("seq_length"),
+        ),
+        "use_flash_attn" => (
+            "read only by local attention: Transformer Engine's follows --attention-backend",
+            values.text("transformer_impl") == Some("local"),
         ),
         "rotary_base" | "rope_type" => ("read only with rotary position embeddings", rotary),
         "ddp_bucket_size" => (
@@ -217,14 +245,11 @@ pub(super) fn variables<'a>(
     findings: &mut Findings,
 ) -> Vec<JudgedArgument> {
     let judged = given.into_iter().map(|given| {
-        let (verdict, reason) = match variable(&given.name) {
-            Some(known) => of_variable(known),
-            None => {
-                let finding = unknown(given);
-                let reason = finding.message.clone();
-                findings.push(finding);
-                (Verdict::Unknown, reason)
-            }
+        let wrong = nccl::judge::unreadable(&given.name, &given.value, &given.place);
+        let (verdict, reason) = match (wrong, variable(&given.name)) {
+            (Some(finding), _) => told(Verdict::Invalid, finding, findings),
+            (None, Some(known)) => of_variable(known, &given.value),
+            (None, None) => told(Verdict::Unknown, unknown(given), findings),
         };
         JudgedArgument {
             flag: given.name.clone(),
@@ -235,6 +260,12 @@ pub(super) fn variables<'a>(
         }
     });
     judged.collect()
+}
+
+fn told(verdict: Verdict, finding: Diagnostic, findings: &mut Findings) -> (Verdict, String) {
+    let reason = finding.message.clone();
+    findings.push(finding);
+    (verdict, reason)
 }
 
 /// Variables that the recipe cannot be simulated with.
@@ -257,8 +288,41 @@ pub(super) fn needs_of_variables(
     named.collect()
 }
 
-fn of_variable(known: &Variable) -> (Verdict, String) {
+/// That no plan can be made of a reduction of the job: an error at the variable that leaves it
+/// open, with its verdict, and what the job needs where NCCL could do it.
+pub(super) fn refused(
+    error: &EnvironmentError,
+    judged: &mut [JudgedArgument],
+    place: &Place,
+    findings: &mut Findings,
+) -> Option<String> {
+    let need = error.need();
+    let variable = judged
+        .iter_mut()
+        .rfind(|variable| variable.flag == error.variable());
+    let place = match variable {
+        Some(variable) => {
+            (variable.verdict, variable.reason) = match &need {
+                Some(what) => (Verdict::Unsupported, format!("it needs {what}")),
+                None => (Verdict::Invalid, error.to_string()),
+            };
+            &variable.place
+        }
+        None => place,
+    };
+    findings.push(nccl::judge::finding(error, place));
+    need
+}
+
+fn of_variable(known: &Variable, value: &str) -> (Verdict, String) {
     match known.effect {
+        Effect::Open(what) if known.open(value).is_some() => {
+            (Verdict::Replaced, format!("not covered: {what}"))
+        }
+        Effect::Open(_) => {
+            let reason = "nothing follows from it at this value";
+            (Verdict::NoBits, reason.to_string())
+        }
         Effect::Used(what) => (Verdict::Used, what.to_string()),
         Effect::Replaced(by) => (Verdict::Replaced, by.to_string()),
         Effect::NoBits(reason) => (Verdict::NoBits, reason.to_string()),
@@ -270,7 +334,7 @@ fn of_variable(known: &Variable) -> (Verdict, String) {
 /// A job's environment is open: a variable that nobody here knows is a warning, not an error.
 fn unknown(given: &GivenVariable) -> Diagnostic {
     let name = escaped(&given.name);
-    let message = format!("`{name}` is not known: whether bits follow from it is not checked");
+    let message = format!("`{name}` is not known: what bits follow from it is not covered");
     let finding =
         Diagnostic::warning("unknown-variable", message).at(&given.place, "not in the catalogue");
     match nearest(&given.name, super::super::catalogue::variable_names()) {

@@ -16,8 +16,8 @@ mod world;
 
 pub use fields::CaseFields;
 pub use understood::{
-    Derivation, JudgedArgument, Rerun, Resharding, UnderstandOptions, Understood, Verdict, World,
-    WorldBasis,
+    Derivation, JudgedArgument, Rerun, UnderstandOptions, Understood, Verdict, World, WorldBasis,
+    tally,
 };
 pub(crate) use values::Values;
 
@@ -41,13 +41,13 @@ pub fn understand(
     let values = Values::read(phase, &catalogue, findings);
     let env = job.environment(index);
     let own = fields::case_fields(job, &values, &env, findings);
-    let arguments = judge::arguments(&phase.arguments, &values);
+    let arguments = judge::arguments(&phase.arguments, &values, job.resumes());
     let mut needs = judge::needs(&arguments, &values, findings);
     needs.extend(needs_of_job(job, phase, findings));
-    let variables = judge::variables(&env, findings);
+    let mut variables = judge::variables(&env, findings);
     needs.extend(judge::needs_of_variables(&variables, findings));
     let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
-    let world = world::world(job, phase, &values, options.world, multiple, findings);
+    let world = world::world(job, index, &values, options.world, multiple, findings);
     let shown = job.kind != GivenKind::ArgumentDump;
     let mut derived = orders::orders(&values, &env, shown);
     let inputs = Inputs {
@@ -57,14 +57,24 @@ pub fn understand(
         env: &env,
         orders: &derived,
     };
-    let rerun = rerun::rerun(job, &values, draft::train_iters(&inputs));
+    let iters = draft::train_iters(&inputs);
+    let rerun = rerun::rerun(job, phase, &values, iters, findings);
     rerun::partial_load(job, &values, findings);
     let mut recipe = None;
     if findings.error_count() == errors_before {
         assert!(needs.is_empty(), "each need is an error");
         let (table, more) = draft::table(&inputs, findings);
-        recipe = Recipe::full_size_from_table(&table, "", findings);
+        let mut own = Findings::default();
+        recipe = Recipe::full_size_from_table(&table, "", &mut own);
+        // What variables mean was judged with the arguments.
+        let told = own.into_vec().into_iter();
+        told.filter(|finding| finding.code != "env-without-effect")
+            .for_each(|finding| findings.push(finding));
         derived.extend(more);
+        if let Some(error) = recipe.as_ref().and_then(Recipe::nccl_refusal) {
+            let place = values.phase_place();
+            needs.extend(judge::refused(&error, &mut variables, place, findings));
+        }
     }
     if findings.error_count() > errors_before {
         recipe = None;

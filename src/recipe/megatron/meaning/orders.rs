@@ -3,6 +3,7 @@
 use super::super::GivenVariable;
 use super::understood::Derivation;
 use super::values::Values;
+use crate::recipe::CUBLAS_WORKSPACES;
 
 /// Orders that a kernel fixes, or leaves to the arrival of its parts.
 const ORDERED: &str = "ordered";
@@ -26,7 +27,8 @@ pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable], shown: bool) ->
             "one stream adds the microbatches' gradients in the order of the schedule",
         ),
     ];
-    if !values.flag("deterministic_mode") && !env.iter().any(|given| given.name == "NCCL_ALGO") {
+    let is_open = variable(env, "NCCL_ALGO").is_none_or(str::is_empty);
+    if !values.flag("deterministic_mode") && is_open {
         let reason = match shown {
             true => "not set: NCCL would choose by size and topology; the plans here are Ring's",
             false => "a log does not show it: the plans here are Ring's",
@@ -116,14 +118,15 @@ fn attention_backward(values: &Values<'_>, env: &[GivenVariable], shown: bool) -
 fn wgrad(values: &Values<'_>, env: &[GivenVariable]) -> Derivation {
     let key = "determinism.wgrad_split_k";
     let reason = match variable(env, "CUBLAS_WORKSPACE_CONFIG") {
-        Some(":4096:8" | ":16:8") => {
+        Some(value) if CUBLAS_WORKSPACES.contains(&value) => {
             "CUBLAS_WORKSPACE_CONFIG fixes cuBLAS's workspaces".to_string()
         }
         _ if values.flag("deterministic_mode") => {
             "--deterministic-mode sets CUBLAS_WORKSPACE_CONFIG=:4096:8".to_string()
         }
-        _ => "cuBLAS adds the parts of a split product in an order of its own; which products it \
-             splits may follow from its workspace, which CUBLAS_WORKSPACE_CONFIG does not fix here"
+        _ => "cuBLAS adds the parts of a split product in an order of its own; which product it \
+             picks may differ where several streams are active, as CUBLAS_WORKSPACE_CONFIG is not \
+             :4096:8 or :16:8: not covered"
             .to_string(),
     };
     derivation(key, ORDERED, reason)

@@ -42,6 +42,14 @@ fn flag(argument: &Argument, spelling: Spelling, given: &GivenValue) -> Parsed {
         GivenValue::On => true,
         GivenValue::Off => false,
         GivenValue::Nothing => return Parsed::Value(Value::Nothing),
+        // argparse refuses a switch's value, `--x=true` and `--x true` alike.
+        GivenValue::Text(text) if spelling != Spelling::Attribute => {
+            let expected = match text.contains('$') {
+                true => "what stands behind the switch is not known here",
+                false => "no value: it is a switch, and Megatron's parser refuses one",
+            };
+            return wrong(argument, spelling, text, expected);
+        }
         GivenValue::Text(text) => match text.as_str() {
             "true" | "True" => true,
             "false" | "False" => false,
@@ -155,7 +163,10 @@ fn wrong(argument: &Argument, spelling: Spelling, text: &str, expected: &str) ->
     let name = written(argument, spelling);
     Parsed::Wrong {
         message: format!("`{name}` has {}", shown(text)),
-        expected: format!("expected {expected}"),
+        expected: match expected.starts_with("what ") {
+            true => expected.to_string(),
+            false => format!("expected {expected}"),
+        },
     }
 }
 

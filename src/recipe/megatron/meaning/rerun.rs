@@ -1,14 +1,21 @@
 //! How Megatron's functional tests run a job again (`tests/functional_tests/shell_test_utils`).
 
-use super::super::GivenJob;
-use super::understood::{Rerun, Resharding};
+use super::super::{GivenJob, GivenPhase};
+use super::understood::Rerun;
 use super::values::Values;
-use crate::diagnostic::{Diagnostic, Findings};
+use crate::diagnostic::{Diagnostic, Findings, escaped};
+use crate::recipe::ReshardLayout;
 
 /// A `ckpt-resume` test trains to the end, deletes the last checkpoint and trains again from the
 /// one before.
-pub(super) fn rerun(job: &GivenJob, values: &Values<'_>, train_iters: Option<u64>) -> Rerun {
-    let resumes = job.test_type.as_deref() == Some("ckpt-resume");
+pub(super) fn rerun(
+    job: &GivenJob,
+    phase: &GivenPhase,
+    values: &Values<'_>,
+    train_iters: Option<u64>,
+    findings: &mut Findings,
+) -> Rerun {
+    let resumes = job.resumes();
     let interval = values.count("save_interval").map(u64::from);
     let restart = match (interval, train_iters) {
         (Some(interval), Some(steps)) if resumes && interval > 0 && interval < steps => {
@@ -18,7 +25,7 @@ pub(super) fn rerun(job: &GivenJob, values: &Values<'_>, train_iters: Option<u64
     };
     Rerun {
         restarts: restart.into_iter().collect(),
-        resharding: job.case.as_deref().and_then(resharding),
+        resharding: resharding(job, phase, findings),
     }
 }
 
@@ -27,7 +34,7 @@ const LEFT_OUT: [&str; 3] = ["finetune", "no_load_optim", "no_load_rng"];
 
 /// A resumed run here loads everything: a job whose test resumes without some of it is another.
 pub(super) fn partial_load(job: &GivenJob, values: &Values<'_>, findings: &mut Findings) {
-    let resumes = job.test_type.as_deref() == Some("ckpt-resume");
+    let resumes = job.resumes();
     for dest in LEFT_OUT.iter().filter(|dest| values.flag(dest)) {
         let place = values.place(dest);
         let flag = dest.replace('_', "-");
@@ -47,47 +54,62 @@ pub(super) fn partial_load(job: &GivenJob, values: &Values<'_>, findings: &mut F
     }
 }
 
-/// The layout in a name such as `..._reshard_1x4xNone`.
-fn resharding(case: &str) -> Option<Resharding> {
-    let (_, rest) = case.split_once("_reshard_")?;
-    let layout = rest.split('_').next()?;
-    let mut parts = layout.split('x');
-    let mut next = || parts.next();
-    let (tensor, pipeline, chunks) = (next()?, next()?, next()?);
-    if next().is_some() {
-        return None;
+/// The layout in a case's name such as `..._reshard_1x4xNone`.
+fn resharding(
+    job: &GivenJob,
+    phase: &GivenPhase,
+    findings: &mut Findings,
+) -> Option<ReshardLayout> {
+    let text = named_layout(job.case.as_deref()?)?;
+    match text.parse() {
+        Ok(layout) => Some(layout),
+        Err(error) => {
+            let message = format!(
+                "the case's name asks for a resume on `{}`, which is no layout",
+                escaped(text)
+            );
+            findings.push(
+                Diagnostic::warning("unknown-layout", message)
+                    .at(&phase.place, format!("{error}"))
+                    .with_help("it is resumed on its own layout; --reshard names another"),
+            );
+            None
+        }
     }
-    let count = |text: &str| text.parse::<u32>().ok().filter(|n| *n > 0);
-    Some(Resharding {
-        tensor_model_parallel_size: count(tensor)?,
-        pipeline_model_parallel_size: count(pipeline)?,
-        num_virtual_stages_per_pipeline_rank: match chunks {
-            "None" => None,
-            number => Some(count(number)?),
-        },
-    })
+}
+
+/// What stands after `_reshard_`, up to the next underscore.
+fn named_layout(case: &str) -> Option<&str> {
+    let (_, rest) = case.split_once("_reshard_")?;
+    rest.split('_').next()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn layout(case: &str) -> Option<ReshardLayout> {
+        named_layout(case)?.parse().ok()
+    }
+
     #[test]
     fn the_layout_of_a_resharding_case_is_read_from_its_name() {
-        let found = resharding("gpt3_te_tp2_pp2_reshard_1x4xNone").unwrap();
-        assert_eq!(found.tensor_model_parallel_size, 1);
-        assert_eq!(found.pipeline_model_parallel_size, 4);
-        assert_eq!(found.num_virtual_stages_per_pipeline_rank, None);
-        let found = resharding("a_reshard_8x1x2_nightly").unwrap();
-        assert_eq!(found.num_virtual_stages_per_pipeline_rank, Some(2));
+        let found = layout("gpt3_te_tp2_pp2_reshard_1x4xNone").unwrap();
+        assert_eq!(found.to_string(), "1x4xNone");
+        let found = layout("a_reshard_8x1x2_nightly").unwrap();
+        assert_eq!(found.num_virtual_stages_per_pipeline_rank, 2);
+        assert_eq!(named_layout("a"), None);
         for name in [
-            "a",
             "a_reshard_",
             "a_reshard_1x4",
             "a_reshard_0x1xNone",
+            "a_reshard_1x4x1",
             "a_reshard_1x1x1x1",
         ] {
-            assert_eq!(resharding(name), None, "{name}");
+            assert!(
+                named_layout(name).is_some() && layout(name).is_none(),
+                "{name}"
+            );
         }
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn schedule(values: &Values<'_>, batch: u64, findings: &mut Findings)
     let batch = batch.max(1);
     let given = |dest: &str| values.integer(dest).and_then(|n| u64::try_from(n).ok());
     mixed(values, findings);
+    negative(values, findings);
     let by_samples = given("train_iters").unwrap_or(0) == 0 && given("train_samples").is_some();
     let (train, decay) = if by_samples {
         let samples = given("train_samples").unwrap_or_default();
@@ -85,6 +86,23 @@ fn iterations(
         );
     }
     whole as u64
+}
+
+/// Megatron takes a warm-up that ends before it begins: the decay then starts before the first
+/// step, which no recipe of ours says.
+fn negative(values: &Values<'_>, findings: &mut Findings) {
+    let warmups = ["lr_warmup_fraction", "lr_warmup_iters", "lr_warmup_samples"];
+    let below = |dest: &&&str| values.real(dest).is_some_and(|length| length < 0.0);
+    for dest in warmups.iter().filter(below) {
+        findings.push(
+            Diagnostic::error("out-of-range", format!("`{dest}` is negative"))
+                .at(values.place(dest), "expected 0 or more")
+                .with_note(
+                    "Megatron takes it, and starts the decay before the first step \
+                     (get_lr, optimizer_param_scheduler.py): that is not simulated",
+                ),
+        );
+    }
 }
 
 /// Megatron refuses iterations and samples together (`validate_args`).

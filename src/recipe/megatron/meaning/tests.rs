@@ -154,13 +154,12 @@ fn unknown_arguments_and_values_are_errors_with_places() {
 #[test]
 fn the_last_of_several_counts() {
     // Two spellings of one argument; one spelling twice is told when the file is read.
-    let read = line("", "--save-interval 1 --persistent-save-interval 2");
-    assert!(read.understood.recipe.is_some(), "{:?}", read.findings);
-    assert_eq!(
-        verdict(&read, "--persistent-save-interval").0,
-        Verdict::Used
-    );
-    let (first, reason) = verdict(&read, "--save-interval");
+    let read = line("", "--layernorm-epsilon 1e-6 --norm-epsilon 1e-4");
+    let recipe = read.understood.recipe.as_ref();
+    let recipe = recipe.unwrap_or_else(|| panic!("{:?}", read.findings));
+    assert_eq!(recipe.norm_epsilon, 1e-4);
+    assert_eq!(verdict(&read, "--norm-epsilon").0, Verdict::Used);
+    let (first, reason) = verdict(&read, "--layernorm-epsilon");
     assert_eq!(first, Verdict::NoBits);
     assert!(reason.contains("the last one counts"), "{reason}");
 }

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::fields::CaseFields;
 use crate::diagnostic::Place;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, ReshardLayout};
 
 /// What becomes of an argument or a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -12,7 +12,8 @@ pub enum Verdict {
     /// The recipe follows it.
     #[serde(rename = "used")]
     Used,
-    /// It names inputs that bitproof has in its own form: text, tokenizer, files.
+    /// It names what bitproof has in its own form: text, tokenizer, files, kernels. Of a variable
+    /// from which bits may follow so: the certificate names it under *not covered*.
     #[serde(rename = "replaced")]
     Replaced,
     /// No bit of a training step follows from it.
@@ -24,12 +25,22 @@ pub enum Verdict {
     /// Megatron knows no such argument, or not this value of it.
     #[serde(rename = "invalid")]
     Invalid,
-    /// A variable that the catalogue does not hold: nothing is said of it.
+    /// A variable that the catalogue does not hold. Of the libraries that decide bits, the
+    /// certificate names it under *not covered*.
     #[serde(rename = "unknown")]
     Unknown,
 }
 
 impl Verdict {
+    pub const ALL: [Verdict; 6] = [
+        Verdict::Used,
+        Verdict::Replaced,
+        Verdict::NoBits,
+        Verdict::Unsupported,
+        Verdict::Invalid,
+        Verdict::Unknown,
+    ];
+
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Used => "used",
@@ -54,6 +65,19 @@ pub struct JudgedArgument {
     pub reason: String,
     #[serde(serialize_with = "file_and_line")]
     pub place: Place,
+}
+
+/// How many arguments and variables were understood how, in words.
+pub fn tally<'a>(judged: impl Iterator<Item = &'a JudgedArgument> + Clone) -> String {
+    let count = |kind: Verdict| {
+        let count = judged.clone().filter(|one| one.verdict == kind).count();
+        (count > 0).then(|| match kind {
+            Verdict::NoBits => format!("{count} change no bits"),
+            other => format!("{count} {}", other.words()),
+        })
+    };
+    let counts: Vec<String> = Verdict::ALL.into_iter().filter_map(count).collect();
+    counts.join(", ")
 }
 
 /// `file:line:column`, counted from 1.
@@ -98,23 +122,16 @@ pub struct Derivation {
     pub reason: String,
 }
 
-/// The layout that a `_reshard_TxPxV` case resumes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Resharding {
-    pub tensor_model_parallel_size: u32,
-    pub pipeline_model_parallel_size: u32,
-    pub num_virtual_stages_per_pipeline_rank: Option<u32>,
-}
-
 /// How a functional test runs the job more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rerun {
     /// Steps after which a checkpoint is saved that the test resumes from: its first run ends at
     /// `train_iters`, its second starts here.
     pub restarts: Vec<u32>,
-    /// From the case's name alone: no argument says it.
+    /// The layout that a `_reshard_TPxPPxVPP` case resumes on; from the case's name alone: no
+    /// argument says it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resharding: Option<Resharding>,
+    pub resharding: Option<ReshardLayout>,
 }
 
 /// One phase of a job, understood.

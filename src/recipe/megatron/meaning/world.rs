@@ -4,21 +4,25 @@ use super::super::catalogue::hydra::{DEVICES, NODES};
 use super::super::{GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 use super::understood::{World, WorldBasis};
 use super::values::Values;
-use crate::diagnostic::{Diagnostic, Findings};
+use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::WORLD_SIZE_MAX;
 
 /// GPUs of the nodes that Megatron's functional tests run on (`tests/test_utils/recipes`).
 const ASSUMED: u32 = 8;
 
-/// Finds the number of ranks of `phase`; `replicas` is the least number that its layout takes.
+/// Finds the number of ranks of phase `index`; `replicas` is the least number that its layout
+/// takes.
 pub(super) fn world(
     job: &GivenJob,
-    phase: &GivenPhase,
+    index: usize,
     values: &Values<'_>,
     asked: Option<u32>,
     replicas: u32,
     findings: &mut Findings,
 ) -> World {
+    let phase = &job.phases[index];
+    check_counts(job, phase, findings);
+    check_log(job, phase, values, asked, findings);
     let found = asked
         .map(|size| World {
             size,
@@ -27,23 +31,84 @@ pub(super) fn world(
         })
         .or_else(|| logged(job, values))
         .or_else(|| nemo(phase))
-        .or_else(|| per_node(job, phase));
+        .or_else(|| per_node(job, index));
     let Some(world) = found else {
         return assumed(replicas);
     };
     if !(1..=WORLD_SIZE_MAX).contains(&world.size) {
         let message = format!("{} ranks", world.size);
+        let place = match world.basis {
+            WorldBasis::Logged => values.place("world_size"),
+            _ => &phase.place,
+        };
         findings.push(
             Diagnostic::error("out-of-range", message)
-                .at(
-                    &phase.place,
-                    format!("expected 1 to {WORLD_SIZE_MAX} ranks"),
-                )
+                .at(place, format!("expected 1 to {WORLD_SIZE_MAX} ranks"))
                 .with_note(world.reason),
         );
         return assumed(replicas);
     }
     world
+}
+
+/// Variables that say how many ranks there are.
+const COUNTS: [&str; 4] = ["GPUS_PER_NODE", "NNODES", "NUM_NODES", "WORLD_SIZE"];
+
+/// A count that is none. One with a variable left in it is told where the world is.
+fn check_counts(job: &GivenJob, phase: &GivenPhase, findings: &mut Findings) {
+    let variables = job.env.iter().chain(&phase.variables);
+    for given in variables.filter(|given| COUNTS.contains(&&*given.name)) {
+        let value = given.value.trim();
+        let is_count = value.parse::<u32>().is_ok_and(|count| count > 0);
+        let is_open = value.is_empty() || value.contains(['$', '`', ':']);
+        if is_count || is_open {
+            continue;
+        }
+        let message = format!("`{}` is `{}`", given.name, escaped(value));
+        findings.push(
+            Diagnostic::error("wrong-value", message)
+                .at(&given.place, "expected a whole number above 0"),
+        );
+    }
+}
+
+/// Megatron prints `world_size` with the other arguments.
+fn check_log(
+    job: &GivenJob,
+    phase: &GivenPhase,
+    values: &Values<'_>,
+    asked: Option<u32>,
+    findings: &mut Findings,
+) {
+    if job.kind != GivenKind::ArgumentDump || asked.is_some() {
+        return;
+    }
+    let place = values.place("world_size");
+    let is_told = phase
+        .arguments
+        .iter()
+        .any(|given| given.flag == "world_size");
+    if !is_told {
+        findings.push(
+            Diagnostic::warning("world-assumed", "the log does not say `world_size`")
+                .at(
+                    place,
+                    format!("{ASSUMED} ranks are assumed, or what the layout takes"),
+                )
+                .with_help("`--world N` says how many ranks there are"),
+        );
+        return;
+    }
+    // What is no number at all was refused where it was read.
+    let is_read = values.setting("world_size").is_some();
+    let is_count = values.is_given("world_size") && values.count("world_size").is_some();
+    if is_read && !is_count {
+        let message = "`world_size` is no number of ranks";
+        findings.push(Diagnostic::error("wrong-value", message).at(
+            place,
+            format!("expected a whole number from 1 to {WORLD_SIZE_MAX}"),
+        ));
+    }
 }
 
 fn logged(job: &GivenJob, values: &Values<'_>) -> Option<World> {
@@ -76,9 +141,9 @@ fn nemo(phase: &GivenPhase) -> Option<World> {
     })
 }
 
-fn per_node(job: &GivenJob, phase: &GivenPhase) -> Option<World> {
+fn per_node(job: &GivenJob, index: usize) -> Option<World> {
     let number = |names: &[&str]| -> Option<(String, u32)> {
-        let variables = phase.variables.iter().rev().chain(job.env.iter().rev());
+        let variables = job.variables(index).rev();
         let is_named = |variable: &&GivenVariable| names.contains(&variable.name.as_str());
         variables.filter(is_named).find_map(|variable| {
             let value = variable.value.trim().parse().ok()?;
@@ -89,9 +154,22 @@ fn per_node(job: &GivenJob, phase: &GivenPhase) -> Option<World> {
         GivenKind::CommandLine => WorldBasis::Launcher,
         GivenKind::FunctionalTest | GivenKind::ArgumentDump => WorldBasis::GpusPerNode,
     };
+    // `mpirun -np N`, `srun -n N`: what the launch itself says comes first.
+    let own = job.phases[index]
+        .variables
+        .iter()
+        .rfind(|given| given.name == "WORLD_SIZE");
+    let own = own.filter(|_| job.kind == GivenKind::CommandLine);
+    if let Some(size) = own.and_then(|given| given.value.trim().parse().ok()) {
+        return Some(World {
+            size,
+            basis,
+            reason: format!("the launcher starts {size} processes"),
+        });
+    }
     if let Some((name, gpus)) = number(&["GPUS_PER_NODE"]) {
         let nodes = number(&["NNODES", "NUM_NODES"]);
-        let mut all = phase.variables.iter().chain(&job.env);
+        let mut all = job.variables(index).rev();
         let named = |given: &&GivenVariable| matches!(&*given.name, "NNODES" | "NUM_NODES");
         if let (None, Some(unread)) = (&nodes, all.find(named)) {
             let (given, value) = (&unread.name, &unread.value);

@@ -5,13 +5,15 @@ mod training;
 
 use std::collections::BTreeMap;
 
-use super::super::GivenVariable;
+use super::super::{GivenVariable, not_covered};
 use super::fields::CaseFields;
 use super::schedule::schedule;
 use super::understood::{Derivation, World};
 use super::values::Values;
 use crate::diagnostic::document::{Entry, Item, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place};
+use crate::recipe::CUBLAS_WORKSPACES;
+use crate::recipe::nccl::SIMULATED;
 
 /// What a recipe is made of.
 pub(super) struct Inputs<'a, 'v> {
@@ -91,8 +93,13 @@ impl Draft<'_, '_> {
 
     /// A count of the same name, where it is known.
     fn count(&mut self, key: &str) {
-        if let Some(number) = self.inputs.values.integer(key) {
-            let place = self.inputs.values.place(key).clone();
+        self.count_of(key, key);
+    }
+
+    /// What is negative or absurd is refused where the recipe is read, as it was written.
+    fn count_of(&mut self, key: &str, dest: &str) {
+        if let Some(number) = self.inputs.values.integer(dest) {
+            let place = self.inputs.values.place(dest).clone();
             self.put(key, Value::Integer(number), place);
         }
     }
@@ -230,40 +237,42 @@ impl Draft<'_, '_> {
     }
 
     fn environment(&mut self) {
-        // The first five are simulated. What the others change is not: they are kept, so that the
-        // certificate names them under not covered.
-        const KEPT: [&str; 15] = [
-            "NCCL_ALGO",
-            "NCCL_PROTO",
-            "NCCL_BUFFSIZE",
-            "NCCL_MIN_NCHANNELS",
-            "NCCL_MAX_NCHANNELS",
-            "NCCL_NVLS_ENABLE",
-            "NCCL_COLLNET_ENABLE",
-            "NCCL_TUNER_PLUGIN",
-            "NCCL_NET_PLUGIN",
-            "NCCL_CROSS_NIC",
-            "NCCL_MNNVL_ENABLE",
-            "NCCL_P2P_LEVEL",
-            "NCCL_P2P_DISABLE",
-            "NCCL_TOPO_FILE",
-            "NCCL_GRAPH_FILE",
-        ];
-        let given = |name: &str| self.inputs.env.iter().rfind(|given| given.name == name);
+        // What others change is not simulated: they are kept, so that the certificate names them
+        // under not covered.
+        let is_kept = |given: &&GivenVariable| {
+            let (name, value) = (given.name.as_str(), given.value.as_str());
+            let is_simulated = SIMULATED.contains(&name) && !value.is_empty();
+            is_simulated || not_covered(name, value).is_some()
+        };
         let place = self.inputs.values.phase_place().clone();
         let mut entries = BTreeMap::new();
-        let set = |given: &&GivenVariable| !given.value.trim().is_empty();
-        for variable in KEPT.iter().filter_map(|name| given(name)).filter(set) {
-            let text = Value::Text(variable.value.trim().to_string());
-            entries.insert(variable.name.clone(), entry(text, &variable.place));
+        // The last of a name counts: it takes the place of those before.
+        for variable in self.inputs.env {
+            entries.remove(&variable.name);
+            if is_kept(&variable) {
+                let text = Value::Text(variable.value.clone());
+                entries.insert(variable.name.clone(), entry(text, &variable.place));
+            }
         }
         // Megatron sets it; elsewhere the certificate says what is assumed.
-        if given("NCCL_ALGO").is_none() && self.inputs.fields.deterministic_mode {
+        let given = |name: &str| self.inputs.env.iter().any(|given| given.name == name);
+        if !given("NCCL_ALGO") && self.inputs.fields.deterministic_mode {
             let ring = Value::Text("Ring".to_string());
             entries.insert("NCCL_ALGO".to_string(), entry(ring, &place));
             let reason = "--deterministic-mode sets it where it is not set (determinism.py)";
             self.derive("env.NCCL_ALGO", "Ring", reason);
         }
+        // Kept where it is empty, too: the job is known to leave it open.
+        let name = "CUBLAS_WORKSPACE_CONFIG";
+        let last = self.inputs.env.iter().rfind(|given| given.name == name);
+        let (value, place_of) = match last {
+            Some(given) => (given.value.clone(), &given.place),
+            None if self.inputs.fields.deterministic_mode => {
+                (CUBLAS_WORKSPACES[0].to_string(), &place)
+            }
+            None => (String::new(), &place),
+        };
+        entries.insert(name.to_string(), entry(Value::Text(value), place_of));
         let table = Table {
             place: place.clone(),
             entries,

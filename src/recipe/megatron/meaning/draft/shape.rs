@@ -13,11 +13,7 @@ impl Draft<'_, '_> {
             .into_iter()
             .find(|dest| values.integer(dest).is_some())
         {
-            self.whole(
-                "num_layers",
-                u64::from(values.count(dest).unwrap_or(0)),
-                dest,
-            );
+            self.count_of("num_layers", dest);
         }
         self.count("hidden_size");
         self.count("num_attention_heads");
@@ -33,11 +29,7 @@ impl Draft<'_, '_> {
             .into_iter()
             .find(|dest| values.integer(dest).is_some())
         {
-            self.whole(
-                "seq_length",
-                u64::from(values.count(dest).unwrap_or(0)),
-                dest,
-            );
+            self.count_of("seq_length", dest);
         }
         self.count("max_position_embeddings");
         if values.integer("max_position_embeddings").is_none() {

@@ -163,3 +163,206 @@ fn an_argument_that_others_leave_without_effect_changes_no_bits() {
         assert_eq!(recipe, line("", "").understood.recipe, "{alone}");
     }
 }
+
+/// Arguments beside which an argument is read that is not read alone: each is tried with each.
+const BESIDE: [&str; 11] = [
+    "",
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+    "--recompute-granularity selective",
+    "--position-embedding-type rope",
+    "--group-query-attention",
+    "--overlap-grad-reduce --use-distributed-optimizer",
+    "--grad-reduce-in-bf16 --use-distributed-optimizer",
+    "--tensor-model-parallel-size 2 --vocab-size 50001",
+    "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+    "--transformer-impl local",
+    "--use-persistent-ckpt-worker",
+];
+
+/// What a job was understood to be, and what was said of it. Places, and the list of arguments
+/// itself, differ between any two jobs: they are left out, and so is that a value is none.
+fn outcome(read: &Read) -> String {
+    let Understood {
+        recipe,
+        world,
+        rerun,
+        ..
+    } = &read.understood;
+    let said: Vec<(&str, &str)> = read
+        .findings
+        .iter()
+        .filter(|finding| finding.code != "wrong-value")
+        .map(|finding| (finding.code, finding.message.as_str()))
+        .collect();
+    format!("{recipe:?} {world:?} {rerun:?} {said:?}")
+}
+
+/// Every value of an argument that is tried.
+fn values(argument: &Argument) -> Vec<String> {
+    match argument.kind {
+        Kind::Word(words) => words.iter().map(|word| format!(" {word}")).collect(),
+        Kind::Int | Kind::Ints => [" 1", " 2", " 8", " 64"].map(String::from).to_vec(),
+        Kind::Float | Kind::Floats => [" 0.25", " 0.5"].map(String::from).to_vec(),
+        Kind::Text | Kind::Texts => [" another", " core_attn", " mlp"]
+            .map(String::from)
+            .to_vec(),
+        Kind::On | Kind::Off | Kind::GeneratedOff | Kind::Toggle => vec![String::new()],
+    }
+}
+
+/// Whether two jobs that differ in this argument alone are understood alike, whatever else they
+/// say.
+fn leads_nowhere(argument: &Argument, outcomes: &[String]) -> bool {
+    let flag = at_another_value(argument);
+    let flag = flag.split(' ').next().unwrap();
+    let differs = |(beside, base): (&&str, &String)| {
+        values(argument).iter().any(|value| {
+            let read = line("", &format!("{beside} {flag}{value}"));
+            outcome(&read) != *base
+        })
+    };
+    !BESIDE.iter().zip(outcomes).any(differs)
+}
+
+/// Two jobs that differ in one argument.
+type Pair = fn() -> [Read; 2];
+
+/// Arguments that the lines of [`leads_nowhere`] cannot vary, each with a job that says it and one
+/// that does not.
+const APART: [(&str, Pair); 4] = [
+    // The small model has it.
+    ("bf16", || [line("", ""), without("--bf16", "")]),
+    // They stand in the place of the small model's own.
+    ("encoder-num-layers", || {
+        ["--encoder-num-layers 2", "--encoder-num-layers 4"]
+            .map(|layers| without("--num-layers 4", layers))
+    }),
+    ("encoder-seq-length", || {
+        ["--encoder-seq-length 32", "--encoder-seq-length 64"]
+            .map(|length| without("--seq-length 64", length))
+    }),
+    // Only a test that resumes reads it.
+    ("save-interval", || ["2", "3"].map(resumed)),
+];
+
+/// The small model without some of its words, and with others.
+fn without(words: &str, more: &str) -> Read {
+    assert!(MODEL.contains(words), "{words}");
+    let model = MODEL.replace(words, more);
+    let text = format!("torchrun --nproc-per-node 8 pretrain_gpt.py {model}\n");
+    understood("run.sh", &text, UnderstandOptions::default())
+}
+
+fn resumed(interval: &str) -> Read {
+    let entries = entries();
+    let saves = format!("  --save: /a\n  --load: /a\n  --save-interval: {interval}\n");
+    let text = format!("MODEL_ARGS:\n{entries}{saves}TEST_TYPE: ckpt-resume\n");
+    let name = "test_cases/gpt/a/model_config.yaml";
+    understood(name, &text, UnderstandOptions::default())
+}
+
+#[test]
+fn what_is_used_leads_somewhere() {
+    let catalogue = Catalogue::default();
+    let outcomes = BESIDE.map(|beside| outcome(&line("", beside)));
+    let mut used = arguments(&catalogue);
+    used.retain(|argument| matches!(argument.effect, Effect::Used(_)));
+    assert!(used.len() > 60, "{}", used.len());
+    let is_apart = |name: &str| APART.iter().any(|(apart, _)| *apart == name);
+    let nowhere: Vec<&str> = used
+        .into_iter()
+        .filter(|argument| !is_apart(argument.name) && leads_nowhere(argument, &outcomes))
+        .map(|argument| argument.name)
+        .collect();
+    assert_eq!(nowhere, Vec::<&str>::new());
+    for (name, pair) in APART {
+        let [one, other] = pair();
+        assert_ne!(outcome(&one), outcome(&other), "{name}");
+    }
+}
+
+#[test]
+fn an_argument_that_nothing_reads_is_seen() {
+    let catalogue = Catalogue::default();
+    let outcomes = BESIDE.map(|beside| outcome(&line("", beside)));
+    for unread in [
+        "--attention-softmax-in-fp32",
+        "--log-interval",
+        "--no-rope-fusion",
+    ] {
+        let (argument, _) = catalogue.find(unread).unwrap();
+        assert!(leads_nowhere(argument, &outcomes), "{unread}");
+    }
+}
+
+/// A variable that is used, and two environments that differ in it alone.
+const VARIABLES: [(&str, [&str; 2]); 13] = [
+    ("NCCL_ALGO", ["NCCL_ALGO: Ring", "NCCL_ALGO: Tree"]),
+    ("NCCL_PROTO", ["NCCL_PROTO: Simple", "NCCL_PROTO: LL"]),
+    ("NCCL_BUFFSIZE", ["", "NCCL_BUFFSIZE: 1048576"]),
+    ("NCCL_MIN_NCHANNELS", ["", "NCCL_MIN_NCHANNELS: 4"]),
+    ("NCCL_MAX_NCHANNELS", ["", "NCCL_MAX_NCHANNELS: 4"]),
+    (
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        ["", "NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0"],
+    ),
+    (
+        "NVTE_FLASH_ATTN",
+        [
+            "NVTE_FUSED_ATTN: 0\n  NVTE_FLASH_ATTN: 1",
+            "NVTE_FUSED_ATTN: 0\n  NVTE_FLASH_ATTN: 0",
+        ],
+    ),
+    (
+        "NVTE_FUSED_ATTN",
+        [
+            "NVTE_FLASH_ATTN: 0\n  NVTE_FUSED_ATTN: 1",
+            "NVTE_FLASH_ATTN: 0\n  NVTE_FUSED_ATTN: 0",
+        ],
+    ),
+    (
+        "CUBLAS_WORKSPACE_CONFIG",
+        [
+            "CUBLAS_WORKSPACE_CONFIG: :4096:8",
+            "CUBLAS_WORKSPACE_CONFIG: :0:0",
+        ],
+    ),
+    ("GPUS_PER_NODE", ["GPUS_PER_NODE: 4", "GPUS_PER_NODE: 2"]),
+    (
+        "NNODES",
+        [
+            "GPUS_PER_NODE: 4\n  NNODES: 1",
+            "GPUS_PER_NODE: 4\n  NNODES: 2",
+        ],
+    ),
+    (
+        "NUM_NODES",
+        [
+            "GPUS_PER_NODE: 4\n  NUM_NODES: 1",
+            "GPUS_PER_NODE: 4\n  NUM_NODES: 2",
+        ],
+    ),
+    ("WORLD_SIZE", ["WORLD_SIZE: 4", "WORLD_SIZE: 2"]),
+];
+
+#[test]
+fn a_variable_that_is_used_leads_somewhere() {
+    use super::super::super::catalogue::{variable, variable_names};
+    let used = |name: &&str| matches!(variable(name).unwrap().effect, Effect::Used(_));
+    let mut names: Vec<&str> = variable_names().filter(used).collect();
+    let mut tried = VARIABLES.map(|(name, _)| name).to_vec();
+    names.sort_unstable();
+    tried.sort_unstable();
+    assert_eq!(names, tried);
+    let read = |env: &str| {
+        let entries = entries();
+        let text = format!("ENV_VARS:\n  SKIP_PYTEST: 1\n  {env}\nMODEL_ARGS:\n{entries}");
+        let name = "test_cases/gpt/a/model_config.yaml";
+        outcome(&understood(name, &text, UnderstandOptions::default()))
+    };
+    for (name, [one, other]) in VARIABLES {
+        assert_ne!(read(one), read(other), "{name}");
+    }
+    // Beside the environment that a recipe keeps: what nothing reads leaves it as it is.
+    assert_eq!(read(""), read("NCCL_DEBUG: INFO"));
+}

@@ -1,0 +1,118 @@
+//! How many ranks a launch starts: `torchrun`'s options, else those of `mpirun` or `srun`, else
+//! what a batch script asks of Slurm.
+//!
+//! Sources: `torchrun --help` (a node and a process where nothing is said); the manual pages of
+//! `mpirun` (Open MPI), `mpiexec` (MPICH) and `srun`.
+
+use super::program::{Launch, base_name};
+use super::slurm;
+use super::text::Text;
+use super::{Diagnostic, Findings, GivenVariable, Reader, escaped};
+
+const TORCHRUN_PROCESSES: [&str; 2] = ["--nproc_per_node", "--nproc-per-node"];
+const MPI_PROCESSES: [&str; 5] = ["-np", "--np", "-n", "--n", "-c"];
+const MPI_PER_NODE: [&str; 5] = ["-npernode", "--npernode", "-ppn", "--ppn", "-N"];
+
+/// Options of one launcher: a name and a value each.
+struct Options(Vec<(String, Text)>);
+
+impl Options {
+    fn last(&self, names: &[&str]) -> Option<Text> {
+        let is_named = |(name, _): &&(String, Text)| names.contains(&name.as_str());
+        let last = self.0.iter().rev().find(is_named);
+        last.map(|(_, value)| value.clone())
+    }
+}
+
+/// The words behind one of `launchers`, up to the next program that launches.
+fn options_of(before: &[Text], launchers: &[&str]) -> Option<Options> {
+    const NEXT: [&str; 6] = ["torchrun", "python", "python3", "bash", "sh", "env"];
+    let is_it = |word: &Text| launchers.contains(&&*base_name(word));
+    let start = before.iter().rposition(is_it)? + 1;
+    let is_next = |word: &Text| NEXT.contains(&&*base_name(word));
+    let rest = &before[start..];
+    let end = rest.iter().position(is_next).unwrap_or(rest.len());
+    Some(Options(slurm::options(&rest[..end])))
+}
+
+impl Reader<'_> {
+    /// `GPUS_PER_NODE` and `NNODES`, or `WORLD_SIZE`: what is known of them.
+    pub(super) fn ranks(&self, launch: &Launch, findings: &mut Findings) -> Vec<GivenVariable> {
+        let all = Options(slurm::options(&launch.before));
+        let per_node = all.last(&TORCHRUN_PROCESSES);
+        let nodes = all.last(&["--nnodes"]);
+        let found = if per_node.is_some() || nodes.is_some() {
+            [("GPUS_PER_NODE", per_node), ("NNODES", nodes)]
+        } else {
+            self.tasks(launch)
+        };
+        let mut known = Vec::new();
+        for (name, value) in found {
+            let Some(value) = value else { continue };
+            let text = value.string();
+            if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+                findings.push(self.unknown_ranks(name, &value));
+                // Whether there is one node only is told by what is left of the number.
+                if name != "NNODES" {
+                    continue;
+                }
+            }
+            known.push(GivenVariable {
+                name: name.to_string(),
+                value: text,
+                place: self.place(&value.span()),
+            });
+        }
+        known
+    }
+
+    /// Processes that another launcher starts, one a rank.
+    fn tasks(&self, launch: &Launch) -> [(&'static str, Option<Text>); 2] {
+        let mpi = options_of(
+            &launch.before,
+            &["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"],
+        );
+        if let Some(mpi) = mpi {
+            return match mpi.last(&MPI_PROCESSES) {
+                Some(all) => [("WORLD_SIZE", Some(all)), ("NNODES", None)],
+                // One node, as far as this tells.
+                None => [("GPUS_PER_NODE", mpi.last(&MPI_PER_NODE)), ("NNODES", None)],
+            };
+        }
+        let srun = options_of(&launch.before, &["srun"]).unwrap_or(Options(Vec::new()));
+        let (all, per_node, nodes) = (
+            srun.last(&["--ntasks", "-n"]),
+            srun.last(&["--ntasks-per-node"]),
+            srun.last(&["--nodes", "-N"]),
+        );
+        let is_bare = per_node.is_none() && nodes.is_none();
+        match all.or_else(|| self.preset("SLURM_NTASKS").filter(|_| is_bare)) {
+            Some(all) => [("WORLD_SIZE", Some(all)), ("NNODES", None)],
+            None => [
+                (
+                    "GPUS_PER_NODE",
+                    per_node.or_else(|| self.preset("SLURM_NTASKS_PER_NODE")),
+                ),
+                ("NNODES", nodes.or_else(|| self.preset("SLURM_NNODES"))),
+            ],
+        }
+    }
+
+    fn preset(&self, variable: &str) -> Option<Text> {
+        let is_it = |(name, _): &&(Text, Text)| name.string() == variable;
+        let preset = self.preset.iter().find(is_it);
+        preset.map(|(_, value)| value.clone())
+    }
+
+    fn unknown_ranks(&self, name: &str, value: &Text) -> Diagnostic {
+        let shown = escaped(&value.string()).into_owned();
+        let (what, taken) = match name {
+            "NNODES" => ("nodes", "one node is assumed"),
+            _ => ("processes", "the number of ranks is assumed"),
+        };
+        let message = format!("`{shown}` is no number of {what} that is known here");
+        Diagnostic::warning("unset-variable", message)
+            .at(&self.place(&value.span()), taken)
+            .with_help("`--world N` says how many ranks there are")
+    }
+}

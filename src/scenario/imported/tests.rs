@@ -1,0 +1,181 @@
+use std::path::Path;
+
+use super::super::{Import, Scenario, import};
+use super::*;
+use crate::diagnostic::Severity;
+
+const MODEL: &str = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 \
+    --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 --train-iters 10 \
+    --lr 1e-3 --bf16 --vocab-size 50000";
+
+/// A launch script: variables a line, and arguments.
+fn script(env: &str, args: &str) -> Source {
+    let exports: String = env.lines().map(|line| format!("export {line}\n")).collect();
+    let text = format!("{exports}torchrun --nproc-per-node 8 pretrain_gpt.py {MODEL} {args}\n");
+    Source::new("run.sh", text)
+}
+
+/// An error as all verbs tell it: code, message, and the line that it points to.
+type Told = (&'static str, String, usize);
+
+fn errors(findings: &[Diagnostic]) -> Vec<Told> {
+    let is_error = |finding: &&Diagnostic| finding.severity == Severity::Error;
+    let told = |finding: &Diagnostic| {
+        let place = finding.place.as_ref().expect("every error has a place");
+        let line = place.0.source.line_column(place.0.span.start).0;
+        (finding.code, finding.message.clone(), line)
+    };
+    findings.iter().filter(is_error).map(told).collect()
+}
+
+fn imported(source: &Source, overrides: &Overrides) -> (Option<Import>, Vec<Told>) {
+    let mut findings = Findings::default();
+    let import = import(source, Path::new("run.sh"), overrides, &mut findings);
+    (import, errors(&findings.into_vec()))
+}
+
+fn loaded(source: &Source, overrides: &Overrides) -> Result<Scenario, Vec<Told>> {
+    let loaded = Scenario::from_source(source, Path::new("run.sh"), overrides);
+    loaded
+        .map(|loaded| loaded.scenario)
+        .map_err(|found| errors(&found))
+}
+
+const DISTRIBUTED: &str = "--tensor-model-parallel-size 2 --use-distributed-optimizer";
+
+#[test]
+fn import_lint_and_check_judge_variables_alike() {
+    let overrides = Overrides::default();
+    for (env, args, said) in [
+        ("NCCL_ALGO=foo", "", "unknown value `foo`"),
+        ("NCCL_ALGO=Ring,^Tree", "", "unknown value `^Tree`"),
+        ("NCCL_ALGO='Ring;Tree'", "", "names no function"),
+        ("NCCL_ALGO='allreduc:ring'", "", "unknown function"),
+        ("NCCL_ALGO=^NVLS", "", "NVLSTree open for AllReduce"),
+        ("NCCL_ALGO=Ring,Tree", "", "Tree, Ring open for AllReduce"),
+        ("NCCL_ALGO=nvls", "", "takes NVLS for AllReduce"),
+        (
+            "NCCL_ALGO=Tree",
+            DISTRIBUTED,
+            "no algorithm for ReduceScatter",
+        ),
+        ("NCCL_PROTO=Simpel", "", "unknown value `Simpel`"),
+        ("NCCL_PROTO=^LL,LL128,Simple", "", "no protocol for"),
+        ("NCCL_MIN_NCHANNELS=abc", "", "from 1 to 64"),
+        ("NCCL_MAX_NCHANNELS=0", "", "from 1 to 64"),
+        ("NCCL_BUFFSIZE=-1", "", "from 4096"),
+        ("NCCL_BUFFSIZE=4M", "", "from 4096"),
+        ("NCCL_ALGO=Ring\nNCCL_ALGO=Rign", "", "unknown value `Rign`"),
+    ] {
+        let source = script(env, args);
+        let (import, found) = imported(&source, &overrides);
+        let import = import.unwrap_or_else(|| panic!("{env}"));
+        assert_eq!(found.len(), 1, "{env}: {found:?}");
+        let (code, message, line) = &found[0];
+        assert_eq!(
+            (*code, *line),
+            ("environment", env.lines().count()),
+            "{env}"
+        );
+        assert!(message.contains(said), "{env}: {message}");
+        let name = env.lines().last().unwrap().split('=').next().unwrap();
+        let mut judged = import.understood.variables.iter();
+        let judged = judged.rfind(|variable| variable.flag == name).unwrap();
+        let verdict = judged.verdict.words();
+        assert!(
+            ["invalid", "unsupported"].contains(&verdict),
+            "{env}: {verdict}"
+        );
+        assert_eq!(import.scenario, None, "{env}");
+        let linted = linted(&source, Path::new("run.sh"), &overrides);
+        assert_eq!(errors(&linted), found, "{env}");
+        assert_eq!(loaded(&source, &overrides).unwrap_err(), found, "{env}");
+    }
+    for (env, args) in [
+        ("NCCL_ALGO=ring", ""),
+        ("NCCL_ALGO=Tree", ""),
+        ("NCCL_ALGO='Ring;AllReduce:Tree'", DISTRIBUTED),
+        ("NCCL_ALGO=^NVLS\nNCCL_ALGO=Ring", ""),
+        ("NCCL_ALGO=", ""),
+        ("NCCL_PROTO=ll128,SIMPLE\nNCCL_BUFFSIZE=0x400000", ""),
+    ] {
+        let source = script(env, args);
+        let (import, found) = imported(&source, &overrides);
+        assert!(
+            import.unwrap().scenario.is_some() && found.is_empty(),
+            "{env}: {found:?}"
+        );
+        assert_eq!(
+            errors(&linted(&source, Path::new("run.sh"), &overrides)),
+            []
+        );
+        loaded(&source, &overrides).unwrap();
+    }
+}
+
+#[test]
+fn a_lint_looks_at_what_the_command_line_asks_for() {
+    let source = script("NCCL_ALGO=Ring", "--tensor-model-parallel-size 2");
+    let asked = |set: &str, steps: Option<u32>| Overrides {
+        set: vec![set.to_string()],
+        steps,
+        ..Overrides::default()
+    };
+    for (overrides, word) in [
+        (
+            asked("checkpoint.reshard=['3x1xNone']", None),
+            "resumed on 3x1xNone",
+        ),
+        (
+            asked("checkpoint.reshard=['1x64xNone']", None),
+            "resumed on 1x64xNone",
+        ),
+        (asked("recipe.nonsense=1", None), "nonsense"),
+        (asked("seed=1", Some(99)), "--steps"),
+    ] {
+        let found = errors(&linted(&source, Path::new("run.sh"), &overrides));
+        assert!(
+            found.iter().any(|(_, message, _)| message.contains(word)),
+            "{word}: {found:?}"
+        );
+        assert_eq!(loaded(&source, &overrides).unwrap_err(), found, "{word}");
+    }
+    let sound = asked("checkpoint.reshard=['1x2xNone']", None);
+    assert_eq!(errors(&linted(&source, Path::new("run.sh"), &sound)), []);
+    loaded(&source, &sound).unwrap();
+}
+
+#[test]
+fn what_is_not_simulated_of_the_environment_is_carried_to_the_certificate() {
+    let named = |env: &str, args: &str| -> Vec<String> {
+        let scenario = loaded(&script(env, args), &Overrides::default()).unwrap();
+        let recipe = &scenario.recipe;
+        recipe
+            .variables_not_covered()
+            .map(|(name, _)| name.to_string())
+            .collect()
+    };
+    let open = "NCCL_ALGO=Ring\nNCCL_OF_OURS=1\nNVTE_NORM_FWD_USE_CUDNN=1\nNCCL_IB_TIMEOUT=19\n\
+        NCCL_NVLS_ENABLE=0\nNCCL_P2P_DISABLE=1\nOUR_OWN=1";
+    assert_eq!(
+        named(open, ""),
+        [
+            "CUBLAS_WORKSPACE_CONFIG",
+            "NCCL_OF_OURS",
+            "NCCL_P2P_DISABLE",
+            "NVTE_NORM_FWD_USE_CUDNN"
+        ]
+    );
+    assert_eq!(named("CUBLAS_WORKSPACE_CONFIG=:16:8", ""), [""; 0]);
+    assert_eq!(
+        named("CUBLAS_WORKSPACE_CONFIG=:0:0", ""),
+        ["CUBLAS_WORKSPACE_CONFIG"]
+    );
+    assert_eq!(
+        named("NVTE_NORM_BWD_USE_CUDNN=0", "--deterministic-mode"),
+        [""; 0]
+    );
+    // The last of a name counts.
+    let last = "NVTE_NORM_BWD_USE_CUDNN=1\nNVTE_NORM_BWD_USE_CUDNN=0";
+    assert_eq!(named(last, "--deterministic-mode"), [""; 0]);
+}

@@ -1,0 +1,85 @@
+//! What is drawn beside sizes: the learning rate's course, what is computed again in backward, and
+//! instances of the optimizer. Laid on a recipe last, as each depends on sizes.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::recipe::{LrDecayStyle, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule};
+
+/// The learning rate's course and its optimizer's instances.
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    style: LrDecayStyle,
+    warmup: u32,
+    has_least: bool,
+    /// Where the optimizer is distributed over an even number of ranks.
+    two_instances: bool,
+}
+
+pub(super) fn courses() -> impl Strategy<Value = Course> {
+    let styles = [
+        LrDecayStyle::Constant,
+        LrDecayStyle::Linear,
+        LrDecayStyle::Cosine,
+    ];
+    let draws = (select(styles.to_vec()), 0..=2u32, any::<[bool; 2]>());
+    draws.prop_map(|(style, warmup, [has_least, two_instances])| Course {
+        style,
+        warmup,
+        has_least,
+        two_instances,
+    })
+}
+
+impl Course {
+    pub fn applied(&self, recipe: Recipe) -> Recipe {
+        let data = recipe.data_parallel_size();
+        let cuts = recipe.use_distributed_optimizer && data.is_multiple_of(2);
+        Recipe {
+            lr_decay_style: self.style,
+            lr_warmup_iters: self.warmup.min(recipe.lr_decay_iters - 1),
+            min_lr: if self.has_least { recipe.lr / 8.0 } else { 0.0 },
+            num_distributed_optimizer_instances: if self.two_instances && cuts { 2 } else { 1 },
+            ..recipe
+        }
+    }
+}
+
+/// What a stage computes again in backward.
+#[derive(Clone, Debug)]
+pub(super) enum Again {
+    Nothing,
+    Parts(Vec<RecomputeModule>),
+    Layers(RecomputeMethod, u32),
+}
+
+pub(super) fn agains() -> impl Strategy<Value = Again> {
+    let modules = RecomputeModule::WORDS.map(|(_, module)| module);
+    let parts = proptest::sample::subsequence(modules.to_vec(), 1..=modules.len());
+    let methods = [RecomputeMethod::Uniform, RecomputeMethod::Block];
+    let layers = (select(methods.to_vec()), 1..=2u32);
+    prop_oneof![
+        4 => Just(Again::Nothing),
+        1 => parts.prop_map(Again::Parts),
+        1 => layers.prop_map(|(method, layers)| Again::Layers(method, layers)),
+    ]
+}
+
+impl Again {
+    pub fn applied(&self, recipe: Recipe) -> Recipe {
+        match self {
+            Again::Nothing => recipe,
+            Again::Parts(modules) => Recipe {
+                recompute_granularity: Some(RecomputeGranularity::Selective),
+                recompute_modules: modules.clone(),
+                ..recipe
+            },
+            Again::Layers(method, layers) => Recipe {
+                recompute_granularity: Some(RecomputeGranularity::Full),
+                recompute_method: Some(*method),
+                recompute_num_layers: *layers,
+                ..recipe
+            },
+        }
+    }
+}
