@@ -10,8 +10,8 @@
 //   params        u32[6]: writers, width, elements, ticketed (0 or 1), rounds, attempts
 // Immediate: the dispatch's first repeat.
 // Grid: a workgroup for each repeat (x) and ticket (y), in one dispatch or several. A workgroup is
-//   one writer; which one, its ticket says, and tickets are taken by workgroups that run. So the lowest ticket of all that
-//   wait is always held by one that can go on, whatever the adapter's schedule.
+//   one writer; which one, its ticket says, and tickets are taken by workgroups that run. So the
+//   lowest ticket of all that wait is held by one that can go on, whatever the schedule.
 // Order: ticketed, that of the permutation. Else none: whatever the adapter does. Writers begin at
 //   different columns, so that those that run at once meet in different orders along a row.
 // Every loop ends: after `rounds` of looks at the turn the fault is 1, after `attempts` to exchange

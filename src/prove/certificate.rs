@@ -146,12 +146,8 @@ fn hazards(findings: &Findings) -> Vec<Hazard> {
     let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
     let reshardings = findings.reshardings.iter();
     let resharded = reshardings.flat_map(|resharding| &resharding.hazards);
-    let found = findings
-        .reference
-        .hazards
-        .iter()
-        .chain(resumed)
-        .chain(resharded);
+    let own = findings.reference.hazards.iter();
+    let found = own.chain(resumed).chain(resharded);
     found.map(|hazard| Hazard::from(hazard.clone())).collect()
 }
 

@@ -37,7 +37,7 @@ impl Entry {
         };
         if rows > WRITERS_MAX || rows * width > WORDS_MAX || width > WIDTH_MAX {
             return Ok(Err(format!(
-                "more than {WRITERS_MAX} writers, {WIDTH_MAX} elements or {WORDS_MAX} words of addends"
+                "more than {WRITERS_MAX} writers, {WIDTH_MAX} elements or {WORDS_MAX} words in all"
             )));
         }
         let elements = node.elements() as usize;
