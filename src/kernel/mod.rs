@@ -25,6 +25,7 @@ pub use error::{KernelError, Location};
 #[cfg(feature = "wgpu")]
 pub use lower::{HEADER_WORDS, IMMEDIATE_WORDS, Lowered, lower};
 pub use registry::Registry;
+pub use signature::MAX_OPERANDS;
 
 /// A linked, validated kernel, ready for an engine.
 #[derive(Clone, Debug)]
