@@ -8,6 +8,7 @@ use super::output::{Output, talk};
 use super::progress::Bars;
 use super::{JobArgs, RunArgs, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::engine::EngineChoice;
 use crate::prove::CheckOptions;
 use crate::prove::outcome::Outcome;
 use crate::recipe::ReshardLayout;
@@ -127,11 +128,15 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);
     match prover::check(scenario.clone(), options, &bars) {
-        Ok(outcome) => finish(args, path, &scenario, outcome, output),
+        Ok(outcome) => finish(args, path, options, &scenario, outcome, output),
         Err(error) => {
             let exit = prover::exit_of(&error);
             let message = format!("{}: {error}", scenario.name);
-            output.refuse(name, vec![Diagnostic::error("not-checked", message)], exit)
+            let mut finding = Diagnostic::error("not-checked", message);
+            if let Some(help) = prover::help_of(&error) {
+                finding = finding.with_help(help);
+            }
+            output.refuse(name, vec![finding], exit)
         }
     }
 }
@@ -162,6 +167,7 @@ fn nothing_checked(scenario: &Scenario) -> Diagnostic {
 fn finish(
     args: &CheckArgs,
     path: &Path,
+    options: &CheckOptions,
     scenario: &Scenario,
     mut outcome: Outcome,
     output: &mut Output,
@@ -177,7 +183,10 @@ fn finish(
         accept_input: args.accept.is_some() || scenario.accept_input,
     };
     let report = Report::new(outcome, &requirement, scenario.expect.clone());
-    let report = report.repeated_by(command(args, path)).located(path);
+    let report = report
+        .repeated_by(command(args, path))
+        .on_engine(engine_flags(&options.engine))
+        .located(path);
     let exit = report.exit;
     output.report(report);
     exit
@@ -227,6 +236,17 @@ fn command(args: &CheckArgs, path: &Path) -> String {
         .for_each(|phase| flag("--phase", phase.clone()));
     let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     quoted.join(" ")
+}
+
+/// The flags that choose an engine again, as a shell takes them; none for the default one.
+pub(super) fn engine_flags(engine: &EngineChoice) -> String {
+    match engine {
+        EngineChoice::Cpu => String::new(),
+        EngineChoice::Wgpu { adapter: None } => "--engine wgpu".to_string(),
+        EngineChoice::Wgpu {
+            adapter: Some(name),
+        } => format!("--engine wgpu --adapter {}", quoted(name)),
+    }
 }
 
 /// A word as a POSIX shell takes it literally. Control characters are written in octal, in the

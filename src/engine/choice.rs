@@ -14,7 +14,8 @@ pub enum EngineChoice {
 }
 
 impl EngineChoice {
-    /// A hardware adapter with strict arithmetic if there is one, else the processor; and why.
+    /// A hardware adapter that can be asked for strict arithmetic if there is one, else the
+    /// processor; and why. Whether its arithmetic is strict its self-test says, when it is used.
     pub fn best() -> (EngineChoice, String) {
         best()
     }
@@ -65,19 +66,19 @@ fn open_wgpu(adapter: Option<&str>, workers: usize) -> Result<Box<dyn Engine>, E
 fn best() -> (EngineChoice, String) {
     let adapters = super::wgpu::adapters();
     let is_good = |adapter: &&super::wgpu::AdapterInfo| {
-        !adapter.is_software() && adapter.passthrough && adapter.refused.is_none()
+        !adapter.is_software() && adapter.strict && adapter.refused.is_none()
     };
     if let Some(adapter) = adapters.iter().find(is_good) {
         let choice = EngineChoice::Wgpu {
-            adapter: Some(adapter.name.clone()),
+            adapter: Some(adapter.label()),
         };
-        return (choice, format!("wgpu on {}", adapter.name));
+        return (choice, format!("wgpu on {}", adapter.label()));
     }
     let names: Vec<&str> = adapters.iter().map(|a| a.name.as_str()).collect();
     let why = match names[..] {
         [] => "there is no adapter".to_owned(),
         _ => format!(
-            "no hardware adapter with strict arithmetic, only {}",
+            "no hardware adapter that can be asked for strict arithmetic, only {}",
             names.join(", ")
         ),
     };

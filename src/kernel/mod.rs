@@ -29,6 +29,7 @@ pub use lower::{HEADER_WORDS, IMMEDIATE_WORDS, Lowered, lower};
 #[cfg(feature = "wgpu")]
 pub use native::{ATOMIC_ADD, ATOMIC_ADD_OPERANDS, native};
 pub use registry::Registry;
+pub use signature::MAX_OPERANDS;
 
 /// A linked, validated kernel, ready for an engine.
 #[derive(Clone, Debug)]
