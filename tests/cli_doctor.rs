@@ -3,6 +3,10 @@
 
 use std::process::{Command, Output};
 
+use bitproof::engine::EngineIdentity;
+use bitproof::engine::self_test::{Difference, SelfTest, Tested};
+use bitproof::report::doctor::{AdapterLine, Asked, Doctor, Examined};
+
 fn doctor(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bitproof"));
     command.arg("doctor").args(arguments).env("NO_COLOR", "1");
@@ -150,11 +154,49 @@ fn collect(value: &serde_json::Value, keys: &mut Vec<String>) {
     }
 }
 
+/// With an adapter, and with an expression of other bits: what this machine may not show.
+fn sample() -> Doctor {
+    let adapter = AdapterLine {
+        limits: vec![("bytes of a storage binding", 1)],
+        refused: Some("too small".to_owned()),
+        ..AdapterLine::default()
+    };
+    let first = Difference {
+        x: 0,
+        y: 0,
+        z: 0,
+        expected: 0,
+        got: 1,
+    };
+    let differing = Tested {
+        name: "sum",
+        formula: "x + y",
+        guards: "nothing",
+        inputs: 1,
+        differing: 1,
+        first: Some(first),
+    };
+    let identity = EngineIdentity {
+        name: "wgpu".to_owned(),
+        adapter: "an adapter (Vulkan)".to_owned(),
+        versions: vec![("driver".to_owned(), "1".to_owned())],
+        strict: false,
+    };
+    let expressions = vec![differing];
+    let examined = Examined::new("wgpu", identity, Ok(SelfTest { expressions }));
+    Doctor::new(vec![examined], vec![adapter], Asked::default())
+}
+
 #[test]
 fn every_key_of_the_object_is_documented() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/engines.md");
     let text = std::fs::read_to_string(path).expect("the reference is part of the tree");
     let mut keys = Vec::new();
+    let sample = serde_json::to_value(sample()).expect("an object");
+    collect(&sample, &mut keys);
+    for key in ["driver", "limits", "refused", "expected", "got"] {
+        assert!(keys.iter().any(|known| known == key), "{key}: {keys:?}");
+    }
     collect(&object(doctor(&["--format", "json"], &HIDDEN)), &mut keys);
     assert!(
         keys.len() > 50 && keys.contains(&"missing".to_owned()),

@@ -50,7 +50,7 @@ fn outcome(scenario: &str, engine: &EngineChoice) -> Outcome {
 fn told(outcome: Outcome) -> Value {
     let mut value = Report::new(outcome, &Requirement::default(), None).to_json();
     let report = value.as_object_mut().expect("an object");
-    for own in ["engine", "replay", "findings"] {
+    for own in ["engine", "replay", "diagnostics"] {
         assert!(report.remove(own).is_some(), "{own} is in a report");
     }
     value
@@ -66,6 +66,13 @@ fn agree(scenario: &str) {
         ("cpu", "wgpu")
     );
     if !gpu.engine.strict {
+        let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
+        let in_software = gpu.engine.adapter.to_lowercase().contains("llvmpipe");
+        assert!(
+            !(required && in_software),
+            "BITPROOF_REQUIRE_ADAPTER=1, but {} is not strict",
+            gpu.engine.adapter
+        );
         eprintln!(
             "{}: not strict, only the grade was compared",
             gpu.engine.adapter
@@ -73,7 +80,15 @@ fn agree(scenario: &str) {
         return;
     }
     assert_eq!(gpu.certificate.root_hash, cpu.certificate.root_hash);
-    assert!(gpu.nodes > 0 && cpu.certificate.self_test.differing.is_empty());
+    assert!(gpu.nodes > 0);
+    for outcome in [&cpu, &gpu] {
+        let differing = &outcome.certificate.self_test.differing;
+        assert!(
+            differing.is_empty(),
+            "{}: {differing:?}",
+            outcome.engine.name
+        );
+    }
     let (cpu, gpu) = (told(cpu), told(gpu));
     assert_eq!(cpu, gpu, "{scenario}");
 }

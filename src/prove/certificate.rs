@@ -258,9 +258,9 @@ fn res_result(findings: &Findings) -> OracleResult {
     }
     if let Some(found) = findings.reshardings.iter().find(|found| found.is_in_part()) {
         detail += &format!(
-            "; after a load on {} later steps are not the straight run's: dropout masks differ \
-             there, as Megatron-LM forks its seeds by TP and PP rank",
-            found.to
+            "; after a load on {} later steps are not the straight run's: {}",
+            found.to,
+            found.in_part_because()
         );
         return result(OracleVerdict::EqualInPart, detail);
     }
@@ -414,7 +414,7 @@ fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<
         return Some(token::of_restart(session, place as u32, found.cut).encode());
     }
     let mut reshardings = findings.reshardings.iter();
-    let found = reshardings.find(|found| found.fails())?;
+    let found = reshardings.find(|found| found.parts())?;
     let layouts = &session.scenario.checkpoint.reshard;
     let place = layouts.iter().position(|known| *known == found.to)?;
     Some(token::of_resharding(session, place as u32, found.cut).encode())
@@ -436,7 +436,7 @@ fn certificate(
         assumptions: assumptions(is_replay),
         second_run: match is_replay {
             true => "none: this is a replay".to_string(),
-            false => r2r::describe(options.workers),
+            false => r2r::describe(&options.engine, options.workers),
         },
         root_hash: root_hash(reference),
         self_test: SelfTestResult {

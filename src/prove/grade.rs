@@ -189,8 +189,20 @@ pub(super) fn of_replayed_restart() -> Verdicts {
 
 /// The verdict of a replay of a resume on another layout that was found to fail.
 pub(super) fn of_replayed_resharding(found: &Resharding) -> Verdicts {
-    let is_within = found.is_broken() || found.sensitive.contains_key(&Reach::Within);
-    let grade = Some(Grade::Divergent);
+    // Across allocations only where nothing else failed.
+    let is_within = found.is_broken()
+        || found.sensitive.contains_key(&Reach::Within)
+        || !found.drifts.is_empty()
+        || !found.hazards.is_empty();
+    let mut grade = Grade::Proved;
+    if found.parts() {
+        grade = grade.max(Grade::Divergent);
+    }
+    if !found.hazards.is_empty() {
+        grade = grade.max(Grade::Hazard);
+    }
+    assert!(found.fails(), "a replay shows what failed");
+    let grade = Some(grade);
     match is_within {
         true => Verdicts {
             within: grade,
@@ -205,7 +217,7 @@ pub(super) fn of_replayed_resharding(found: &Resharding) -> Verdicts {
 
 /// The grade of the sweep and of hazards alone, as of a switch that is tried: no restarts, no
 /// planted faults, and whether a difference shows is not asked.
-pub(super) fn of_sweep(sweep: &Sweep, record: &RunRecord) -> Grade {
+pub(super) fn of_sweep(sweep: &Sweep, record: &RunRecord, strict: bool) -> Grade {
     let mut grade = of_rung(sweep.worst_rung(Reach::Across));
     if !record.hazards.is_empty() || record.hazards_beyond > 0 {
         grade = grade.max(Grade::Hazard);
@@ -213,12 +225,23 @@ pub(super) fn of_sweep(sweep: &Sweep, record: &RunRecord) -> Grade {
     if sweep.sensitive.values().any(|count| *count > 0) {
         grade = grade.max(Grade::Divergent);
     }
-    grade
+    on_engine(grade, strict)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prove::sweep::{FullSizeAddends, SweepOptions, Tally, TallyKey};
+    use crate::world::{Family, GroupId};
+    use std::sync::Arc;
+
+    struct AsHere;
+
+    impl FullSizeAddends for AsHere {
+        fn addends(&self, _: Family, _: Option<GroupId>, here: u32) -> u32 {
+            here
+        }
+    }
 
     #[test]
     fn rungs_for_all_inputs_are_the_only_proofs() {
@@ -248,6 +271,28 @@ mod tests {
         for grade in [Grade::Proved, Grade::Bounded, Grade::Divergent] {
             assert_eq!(on_engine(grade, false), grade);
         }
+    }
+
+    #[test]
+    fn a_tried_switch_is_judged_by_the_engine_it_ran_on() {
+        let mut sweep = Sweep::new(SweepOptions {
+            seed: 0,
+            element_budget: 0,
+            groups: Vec::new().into(),
+            full_size: Arc::new(AsHere),
+            plans: None,
+            sums: None,
+        });
+        let key = TallyKey {
+            family: Family::LossMean,
+            reach: Reach::Within,
+            choice: "arrival",
+            rung: Some(Rung::L2),
+        };
+        sweep.tallies.insert(key, Tally::default());
+        let of = |strict| of_sweep(&sweep, &RunRecord::default(), strict);
+        assert_eq!(of(true), Grade::ProvedOnThisInput);
+        assert_eq!(of(false), Grade::Bounded);
     }
 
     #[test]

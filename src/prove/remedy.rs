@@ -34,9 +34,11 @@ pub fn tried(
     for switch in switches {
         let mut scenario = session.scenario.clone();
         (switch.apply)(&mut scenario);
-        // A recipe that the layout or the optimizer refuses is no advice.
-        let Ok(mut changed) = Session::new(scenario, options) else {
-            continue;
+        let mut changed = match Session::new(scenario, options) {
+            Ok(changed) => changed,
+            // A recipe that the layout or the optimizer refuses is no advice.
+            Err(error) if refuses_recipe(&error) => continue,
+            Err(error) => return Err(error),
         };
         let mut sweep = Sweep::new(changed.sweep_options());
         let steps = changed.steps();
@@ -56,7 +58,7 @@ pub fn tried(
         remedies.push(Remedy {
             switch: switch.name.to_string(),
             removes: !still,
-            tried_grade: grade::of_sweep(&sweep, &record),
+            tried_grade: grade::of_sweep(&sweep, &record, changed.engine_identity().strict),
             still_parts: sweep
                 .first
                 .values()
@@ -68,6 +70,21 @@ pub fn tried(
     progress.end();
     remedies.sort_by_key(|remedy| (!remedy.removes, remedy.tried_grade));
     Ok(remedies)
+}
+
+/// Whether the changed scenario is at fault, and not the machine.
+fn refuses_recipe(error: &CheckError) -> bool {
+    match error {
+        CheckError::Environment(_)
+        | CheckError::Options(_)
+        | CheckError::Corpus(_)
+        | CheckError::Input(_) => true,
+        CheckError::Kernel(_)
+        | CheckError::Engine(_)
+        | CheckError::World(_)
+        | CheckError::Checkpoint(_)
+        | CheckError::Internal(_) => false,
+    }
 }
 
 fn switches(recipe: &Recipe, reach: Reach, finding: &Finding) -> Vec<Switch> {
@@ -158,4 +175,18 @@ fn set(scenario: &mut Scenario, name: &str, value: &str) {
         .recipe
         .env
         .insert(name.to_string(), value.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineError;
+
+    #[test]
+    fn an_engine_that_fails_is_no_refused_recipe() {
+        let reason = "the driver is gone".to_string();
+        assert!(!refuses_recipe(&EngineError::Device { reason }.into()));
+        assert!(!refuses_recipe(&CheckError::Internal(String::new())));
+        assert!(refuses_recipe(&CheckError::Input(String::new())));
+    }
 }

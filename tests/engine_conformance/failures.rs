@@ -42,9 +42,16 @@ pub fn an_index_outside_is_told_with_its_launch(engine: &mut dyn Engine) {
     engine.run(&launches[..1]).expect("inside");
     let run = engine.runs();
     let told = engine.run(&launches).and_then(|()| engine.settle());
-    let Err(EngineError::OutOfExtent { at, extent, .. }) = told else {
+    let Err(EngineError::OutOfExtent {
+        kernel: named,
+        operand,
+        extent,
+        at,
+    }) = told
+    else {
         panic!("{told:?}");
     };
+    assert_eq!((named, operand.as_str()), (kernel.name.clone(), "values"));
     assert_eq!((at.run, at.launch), (run, 2));
     assert_eq!(extent, COUNT);
     engine.run(&launches[..2]).expect("inside");

@@ -35,6 +35,22 @@ fn opened(options: &WgpuOptions) -> Option<WgpuEngine> {
     }
 }
 
+/// Whether the engine's bits must be the cpu's. One that is not strict says so itself: what differs
+/// is named, and is no failure, but for an adapter in software where one is required.
+fn promises_bits(engine: &dyn Engine) -> bool {
+    let identity = engine.identity();
+    let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
+    let in_software = ["llvmpipe", "swiftshader", "lavapipe"]
+        .iter()
+        .any(|name| identity.adapter.to_lowercase().contains(name));
+    assert!(
+        identity.strict || !(required && in_software),
+        "BITPROOF_REQUIRE_ADAPTER=1, but {} is not strict",
+        identity.adapter
+    );
+    identity.strict
+}
+
 fn adapter() -> Option<WgpuEngine> {
     opened(&WgpuOptions::default())
 }

@@ -9,6 +9,7 @@ use bitproof::train::{Run, program};
 use bitproof::world::{MemoryOptions, RunOptions, RunRecord, Unobserved};
 
 use crate::harness::{as_gpt3, small_corpus, small_options, with_biases, with_layout, world};
+use crate::promises_bits;
 
 /// A script of moves that touches every operation, on arenas of all of the engine's memories.
 fn script(engine: &mut dyn Engine) -> Vec<u32> {
@@ -91,6 +92,14 @@ pub fn training_gives_the_same_bits(engine: &mut dyn Engine) {
     for options in [&plain, &elsewhere] {
         let got = run(engine, options);
         assert!(got.hazards.is_empty(), "{:#?}", got.hazards);
+        if !promises_bits(engine) {
+            let roots = want.roots.iter();
+            let equal = roots.filter(|(at, root)| got.roots.get(at) == Some(root));
+            let (equal, all) = (equal.count(), want.roots.len());
+            eprintln!("not strict: {equal} of {all} roots are the cpu's");
+            assert_eq!(got.roots.len(), want.roots.len());
+            continue;
+        }
         assert_eq!(got.roots, want.roots);
         assert_eq!(got.metrics, want.metrics);
     }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use naga::valid::FunctionInfo;
 use naga::{
-    Arena, BinaryOperator, Block, Expression, Function, GlobalVariable, Handle, Literal, Module,
-    Range, ScalarKind, Span, Statement, Type, TypeInner, UnaryOperator, VectorSize,
+    Arena, BinaryOperator, Block, Constant, Expression, Function, GlobalVariable, Handle, Literal,
+    Module, Range, ScalarKind, Span, Statement, Type, TypeInner, UnaryOperator, VectorSize,
 };
 
 use crate::kernel::rebuild::rebuild;
@@ -39,15 +39,20 @@ pub(super) fn keep_exact(
         })
         .collect();
     store_initial_values(module, function);
+    let used = function.expressions.iter();
+    let mixed: BTreeMap<_, _> = used.filter_map(|(_, found)| mixed(module, found)).collect();
     let zeros = rebuild(
         function,
-        |arena| Zeros::add(arena, zero),
+        |arena| Zeros::add(module, arena, zero, &mixed),
         |zeros, old, expression, span, arena| {
             if let Some(shape) = zero_shape(module, &expression) {
                 return zeros.of(shape);
             }
             let is_compared = compared.get(old.index()).is_some_and(|is_float| *is_float);
             match expression {
+                Expression::Constant(constant) if zeros.mixed.contains_key(&constant) => {
+                    zeros.mixed[&constant]
+                }
                 Expression::Binary { left, right, .. } if is_compared => {
                     let op = BinaryOperator::Equal;
                     let expr = arena.append(Expression::Binary { op, left, right }, span);
@@ -61,14 +66,27 @@ pub(super) fn keep_exact(
     zeros.begin(function);
 }
 
-/// Zeros of each shape, in the new arena.
+/// Zeros of each shape, and constants with zeros among their lanes, in the new arena.
 struct Zeros {
     scalar: Handle<Expression>,
     vectors: BTreeMap<u32, Handle<Expression>>,
+    mixed: BTreeMap<Handle<Constant>, Handle<Expression>>,
 }
 
 impl Zeros {
-    fn add(arena: &mut Arena<Expression>, zero: Handle<GlobalVariable>) -> Zeros {
+    fn add(
+        module: &Module,
+        arena: &mut Arena<Expression>,
+        zero: Handle<GlobalVariable>,
+        mixed: &BTreeMap<Handle<Constant>, Vec<f32>>,
+    ) -> Zeros {
+        // Before what is evaluated: literals are not.
+        let mut literals = BTreeMap::new();
+        for lane in mixed.values().flatten().filter(|lane| !is_zero(**lane)) {
+            let literal = Expression::Literal(Literal::F32(*lane));
+            let known = literals.entry(lane.to_bits());
+            known.or_insert_with(|| arena.append(literal, Span::UNDEFINED));
+        }
         let pointer = arena.append(Expression::GlobalVariable(zero), Span::UNDEFINED);
         let scalar = arena.append(Expression::Load { pointer }, Span::UNDEFINED);
         let sizes = [VectorSize::Bi, VectorSize::Tri, VectorSize::Quad];
@@ -79,15 +97,29 @@ impl Zeros {
             };
             (size as u32, arena.append(splat, Span::UNDEFINED))
         });
+        let composed = |(constant, lanes): (&Handle<Constant>, &Vec<f32>)| {
+            let lane = |lane: &f32| *literals.get(&lane.to_bits()).unwrap_or(&scalar);
+            let compose = Expression::Compose {
+                ty: module.constants[*constant].ty,
+                components: lanes.iter().map(lane).collect(),
+            };
+            (*constant, arena.append(compose, Span::UNDEFINED))
+        };
         Zeros {
             scalar,
             vectors: vectors.into(),
+            mixed: mixed.iter().map(composed).collect(),
         }
     }
 
     /// Evaluates them where the function begins.
     fn begin(&self, function: &mut Function) {
-        let last = self.vectors.values().max().copied();
+        let last = self
+            .vectors
+            .values()
+            .chain(self.mixed.values())
+            .max()
+            .copied();
         let emitted = Range::new_from_bounds(self.scalar, last.unwrap_or(self.scalar));
         let mut body = Block::new();
         body.push(Statement::Emit(emitted), Span::UNDEFINED);
@@ -102,20 +134,51 @@ impl Zeros {
 
 /// Whether an expression is a constant 0.0, or a vector of them: its lanes, `None` for a scalar.
 fn zero_shape(module: &Module, expression: &Expression) -> Option<Option<VectorSize>> {
-    let is_zero = |literal: &Literal| matches!(literal, Literal::F32(v) if v.to_bits() == 0);
     match expression {
-        Expression::Literal(literal) => is_zero(literal).then_some(None),
+        Expression::Literal(Literal::F32(value)) => is_zero(*value).then_some(None),
         Expression::ZeroValue(ty) => float_shape(module, *ty),
         Expression::Constant(constant) => {
             let constant = &module.constants[*constant];
-            match &module.global_expressions[constant.init] {
-                Expression::Literal(literal) => is_zero(literal).then_some(None),
-                Expression::ZeroValue(ty) => float_shape(module, *ty),
-                _ => None,
-            }
+            let lanes = lanes(module, constant.init)?;
+            let shape = float_shape(module, constant.ty)?;
+            lanes.into_iter().all(is_zero).then_some(shape)
         }
         _ => None,
     }
+}
+
+fn is_zero(value: f32) -> bool {
+    value.to_bits() == 0
+}
+
+/// The lanes of a module's constant, a float or a vector of them.
+fn lanes(module: &Module, value: Handle<Expression>) -> Option<Vec<f32>> {
+    match &module.global_expressions[value] {
+        Expression::Literal(Literal::F32(value)) => Some(vec![*value]),
+        Expression::ZeroValue(ty) => {
+            let shape = float_shape(module, *ty)?;
+            Some(vec![0.0; shape.map_or(1, |size| size as usize)])
+        }
+        Expression::Constant(constant) => lanes(module, module.constants[*constant].init),
+        Expression::Splat { size, value } => Some(lanes(module, *value)?.repeat(*size as usize)),
+        Expression::Compose { ty, components } => {
+            float_shape(module, *ty)?;
+            let parts = components.iter().map(|part| lanes(module, *part));
+            let parts: Option<Vec<Vec<f32>>> = parts.collect();
+            Some(parts?.concat())
+        }
+        _ => None,
+    }
+}
+
+/// A module's constant of which some lanes are zero, and others not.
+fn mixed(module: &Module, expression: &Expression) -> Option<(Handle<Constant>, Vec<f32>)> {
+    let Expression::Constant(constant) = expression else {
+        return None;
+    };
+    let lanes = lanes(module, module.constants[*constant].init)?;
+    let zeros = lanes.iter().filter(|lane| is_zero(**lane)).count();
+    (zeros > 0 && zeros < lanes.len()).then_some((*constant, lanes))
 }
 
 /// The lanes of a float type.
@@ -182,7 +245,7 @@ mod tests {
     use super::*;
     use crate::kernel::{Registry, lower};
 
-    /// Constant zeros and comparisons that are false for NaNs, in functions of the kernel's own.
+    /// Constant zeros in functions of the kernel's own.
     fn left(module: &Module) -> usize {
         let own = |function: &&Function| {
             let name = function.name.as_deref().unwrap_or_default();
@@ -195,7 +258,9 @@ mod tests {
         let functions = functions.chain(entries).filter(own);
         let expressions = functions.flat_map(|function| function.expressions.iter());
         expressions
-            .filter(|(_, expression)| zero_shape(module, expression).is_some())
+            .filter(|(_, expression)| {
+                zero_shape(module, expression).is_some() || mixed(module, expression).is_some()
+            })
             .count()
     }
 
@@ -214,6 +279,9 @@ mod tests {
 
     const EVERY_FORM: &str = "
         const NONE: f32 = 0.0;
+        const SPLAT = vec4<f32>(0.0);
+        const COMPOSED = vec4<f32>(vec2<f32>(NONE), 0.0, 0.0);
+        const MIXED = vec4<f32>(1.0, 0.0, 0.0, 0.0);
         @group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
         @compute @workgroup_size(1)
         fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
@@ -228,12 +296,24 @@ mod tests {
             }
             if all(vector != value) || scalar != NONE { unset = unset + 0.0; }
             out[gid.x] = vector + value + vec4<f32>(unset + scalar);
+            out[gid.x] = (out[gid.x] + SPLAT) * MIXED + COMPOSED;
         }";
 
     #[test]
     fn every_form_of_a_zero_and_of_a_comparison_is_rewritten() {
         let registry = Registry::from_sources(&[("every", EVERY_FORM)]).expect("links");
-        let lowered = lower(registry.get("every").expect("valid")).expect("lowers");
+        let kernel = registry.get("every").expect("valid");
+        let main = &kernel.module.entry_points[0].function.expressions;
+        let constants = main.iter().filter(|(_, found)| {
+            let is_constant = matches!(found, Expression::Constant(_));
+            is_constant && zero_shape(&kernel.module, found).is_some()
+        });
+        assert!(constants.count() >= 3, "NONE, SPLAT and COMPOSED");
+        assert!(
+            main.iter()
+                .any(|(_, found)| mixed(&kernel.module, found).is_some())
+        );
+        let lowered = lower(kernel).expect("lowers");
         assert_eq!(left(&lowered.module), 0);
         let functions = lowered.module.functions.iter();
         let expressions = functions.flat_map(|(_, function)| function.expressions.iter());

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::EngineChoice;
 use crate::prove::session::{CheckError, Session};
 use crate::world::{MemoryOptions, NodeRecord, RunOptions, RunRecord};
 
@@ -23,12 +24,16 @@ pub struct NodeDifference {
 }
 
 /// What differs in the second run, in words.
-pub fn describe(workers: usize) -> String {
+pub fn describe(engine: &EngineChoice, workers: usize) -> String {
+    let where_it_runs = match engine {
+        EngineChoice::Cpu => format!("with {} worker thread(s)", other(workers)),
+        // Worker threads run nothing there: what runs at once is the device's affair.
+        EngineChoice::Wgpu { .. } => "on the same adapter, opened anew".to_string(),
+    };
     format!(
-        "full second run with {} worker thread(s), ranks started in descending order, at most \
+        "full second run {where_it_runs}, ranks started in descending order, at most \
          {BATCH_LAUNCHES} launches a dispatch, memory shifted by {BASE_WORDS} words, unwritten \
-         memory filled with 0x{POISON:08x}",
-        other(workers)
+         memory filled with 0x{POISON:08x}"
     )
 }
 

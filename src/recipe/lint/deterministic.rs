@@ -3,7 +3,7 @@
 
 use crate::diagnostic::Place;
 use crate::recipe::CUBLAS_WORKSPACES;
-use crate::recipe::megatron::{GivenVariable, Values};
+use crate::recipe::megatron::{GivenVariable, Values, setting};
 
 /// Whether Megatron checks a rule today.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +149,7 @@ fn nccl_algo(env: &[GivenVariable]) -> Option<Violation> {
 /// Tuned kernels are shared by a cache, or ranks time them apart and disagree.
 fn triton(env: &[GivenVariable]) -> Option<Violation> {
     let name = "TRITON_CACHE_AUTOTUNING";
-    let has_folder = last(env, "TRITON_CACHE_DIR").is_some_and(|dir| !dir.value.is_empty());
+    let has_folder = setting(env, "TRITON_CACHE_DIR").is_some_and(|dir| !dir.value.is_empty());
     let broken = |value: &str| match value {
         "0" => false,
         "1" => !has_folder,
@@ -168,11 +168,6 @@ fn triton(env: &[GivenVariable]) -> Option<Violation> {
     })
 }
 
-/// The last setting of a variable: the one that counts.
-pub(super) fn last<'e>(env: &'e [GivenVariable], name: &str) -> Option<&'e GivenVariable> {
-    env.iter().rfind(|variable| variable.name == name)
-}
-
 fn variable(
     env: &[GivenVariable],
     name: &'static str,
@@ -180,7 +175,7 @@ fn variable(
     accepted: &'static str,
     reason: &'static str,
 ) -> Option<Violation> {
-    let given = last(env, name)?;
+    let given = setting(env, name)?;
     broken(&given.value).then(|| Violation {
         rule: name,
         standing: Standing::Current,

@@ -43,9 +43,10 @@ pub(super) const RULES: &[Rule] = &[
         severity: Note,
         reason: "a tuner plugin that the image or the cloud installs overrides algorithm and \
          protocol",
-        source: "NCCL documentation, NCCL_TUNER_PLUGIN; Megatron-LM's CI sets it empty",
-        fix: "set NCCL_TUNER_PLUGIN to nothing: `NCCL_TUNER_PLUGIN=`",
-        find: |job| job.unset("NCCL_TUNER_PLUGIN"),
+        source: "NCCL's src/plugin/tuner.cc and plugin_open.cc, which take an empty name as none \
+            was given and load libnccl-tuner.so; Megatron-LM's CI sets it empty",
+        fix: "set NCCL_TUNER_PLUGIN=none",
+        find: tuner_open,
     },
     Rule {
         id: "environment-unknown",
@@ -61,8 +62,8 @@ pub(super) const RULES: &[Rule] = &[
         severity: Warning,
         reason: "a tuner plugin chooses algorithm and protocol for each call, whatever NCCL_ALGO \
          says",
-        source: "NCCL documentation, NCCL_TUNER_PLUGIN",
-        fix: "set NCCL_TUNER_PLUGIN to nothing: `NCCL_TUNER_PLUGIN=`",
+        source: "NCCL's src/plugin/tuner.cc",
+        fix: "set NCCL_TUNER_PLUGIN=none",
         find: tuner,
     },
     Rule {
@@ -107,7 +108,8 @@ pub(super) const RULES: &[Rule] = &[
         reason: "NCCL_ALGO=Ring pins the algorithm and not the physical ring: on other nodes the \
             ring has another order, and so has every sum along it",
         source: "Megatron-LM#5718: within an allocation; across allocations is an open gap",
-        fix: "compare two allocations: `bitproof plan diff`",
+        fix: "run `bitproof check` on a scenario with `free = [\"placement\"]` and two files of \
+            `allocations`",
         find: rank_map,
     },
     Rule {
@@ -264,9 +266,26 @@ fn cublas_workspace(job: &Job<'_>) -> Option<Found> {
     })
 }
 
+const TUNER: &str = "NCCL_TUNER_PLUGIN";
+
+/// NCCL looks for `libnccl-tuner.so`, and then for a tuner in the network plugin.
+fn tuner_open(job: &Job<'_>) -> Option<Found> {
+    if job.text(TUNER) != Some("") {
+        return job.unset(TUNER);
+    }
+    let message = format!("{TUNER} is empty, which NCCL takes as not set");
+    job.variable_found(
+        TUNER,
+        message,
+        "libnccl-tuner.so is loaded where there is one",
+    )
+}
+
 fn tuner(job: &Job<'_>) -> Option<Found> {
-    let name = "NCCL_TUNER_PLUGIN";
-    let value = job.text(name).filter(|value| !value.is_empty())?;
+    let name = TUNER;
+    // NCCL compares with `none` in letters of either size.
+    let names_one = |value: &&str| !value.is_empty() && !value.eq_ignore_ascii_case("none");
+    let value = job.text(name).filter(names_one)?;
     let message = format!(
         "{name} names a plugin, `{}`",
         crate::diagnostic::escaped(value)

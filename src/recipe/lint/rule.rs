@@ -1,6 +1,6 @@
 //! What a rule is: data, and a function that finds where it is broken.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
 use crate::recipe::megatron::{GivenJob, GivenKind, GivenVariable, Understood, Values};
@@ -49,8 +49,7 @@ impl Rule {
 impl Job<'_> {
     /// The value of a variable that is set.
     pub fn variable(&self, name: &str) -> Option<&GivenVariable> {
-        let mut variables = self.given.variables(self.understood.phase);
-        variables.rfind(|variable| variable.name == name)
+        self.given.variable(self.understood.phase, name)
     }
 
     pub fn text(&self, name: &str) -> Option<&str> {
@@ -60,14 +59,14 @@ impl Job<'_> {
     /// NCCL's variables, where they can be read: `understand` told of those that cannot.
     pub fn nccl(&self) -> Option<Environment> {
         let variables = self.given.variables(self.understood.phase);
-        // The last of a name counts, an empty one too.
-        let pairs: BTreeMap<&str, &str> = variables
-            .map(|variable| (variable.name.as_str(), variable.value.as_str()))
-            .collect();
+        let names: BTreeSet<&str> = variables.map(|variable| variable.name.as_str()).collect();
+        let counting = names.into_iter().filter_map(|name| self.variable(name));
+        let pairs = counting.map(|variable| (variable.name.as_str(), variable.value.as_str()));
         Environment::parse(pairs).ok()
     }
 
-    /// Where a variable that is not set would have been: at NCCL_ALGO, else at the phase.
+    /// Where a variable that is not set would have been: at NCCL_ALGO, else at the first
+    /// variable of the file, else at the phase.
     pub fn place_of_environment(&self) -> Place {
         match self.variable("NCCL_ALGO").or(self.given.env.first()) {
             Some(variable) => variable.place.clone(),

@@ -72,9 +72,14 @@ pub struct GivenJob {
 }
 
 impl GivenJob {
-    /// The variables of one phase: the file's, then its own. The last of a name counts.
+    /// The variables of one phase: the file's, then its own. [`setting`] says which counts.
     pub fn variables(&self, phase: usize) -> impl DoubleEndedIterator<Item = &GivenVariable> {
         self.env.iter().chain(&self.phases[phase].variables)
+    }
+
+    /// The setting of a variable that counts in a phase.
+    pub fn variable(&self, phase: usize, name: &str) -> Option<&GivenVariable> {
+        setting(self.variables(phase), name)
     }
 
     /// Whether it is a test that is killed and resumed.
@@ -86,4 +91,14 @@ impl GivenJob {
     pub fn environment(&self, phase: usize) -> Vec<GivenVariable> {
         self.variables(phase).cloned().collect()
     }
+}
+
+/// The setting of a variable that counts where it is set more than once: the last, an empty one
+/// too.
+pub fn setting<'v>(
+    variables: impl IntoIterator<Item = &'v GivenVariable, IntoIter: DoubleEndedIterator>,
+    name: &str,
+) -> Option<&'v GivenVariable> {
+    let mut variables = variables.into_iter();
+    variables.rfind(|variable| variable.name == name)
 }

@@ -17,6 +17,7 @@ mod yaml;
 pub use catalogue::{
     Argument, Catalogue, Effect, Feature, Kind, Spelling, Variable, not_covered, variable,
 };
+pub(crate) use given::setting;
 pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 pub use log_file::open;
 pub(crate) use meaning::Values;

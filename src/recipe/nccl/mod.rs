@@ -97,7 +97,8 @@ impl Algorithm {
     }
 }
 
-/// How NCCL moves data. It decides chunk sizes and channel counts, never the order at a rank.
+/// How NCCL moves data. It decides chunk sizes and channel counts, and with them the rank at which
+/// an element's sum starts; from there on, never the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     Simple,

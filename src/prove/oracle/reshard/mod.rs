@@ -56,8 +56,8 @@ pub struct Resharding {
     /// Components that the checkpoint left out, or that are not carried over, and of which nothing
     /// is read after the cut.
     pub unread: BTreeSet<Component>,
-    /// Dropout draws other masks from the load on.
-    pub masks_differ: bool,
+    /// Why dropout draws other masks from the load on; `None` where it draws the same.
+    pub masks_differ: Option<&'static str>,
     /// Where the two layouts compute other sums; empty where every later bit must agree.
     pub plans: Vec<PlanDifference>,
     pub steps: Vec<LaterStep>,
@@ -83,7 +83,7 @@ impl Resharding {
             differences: Vec::new(),
             not_carried: BTreeSet::new(),
             unread: BTreeSet::new(),
-            masks_differ: false,
+            masks_differ: None,
             plans: Vec::new(),
             steps: Vec::new(),
             points: 0,
@@ -113,16 +113,36 @@ impl Resharding {
     /// the runs are not the same ones from the load on.
     pub fn is_in_part(&self) -> bool {
         let mut lost = self.not_carried.difference(&self.unread);
-        lost.next().is_some() || self.masks_differ
+        lost.next().is_some() || self.masks_differ.is_some()
     }
 
     pub fn is_broken(&self) -> bool {
         !self.is_equal_at_load() || self.unexcused().is_some()
     }
 
-    /// Broken, or with a choice point of its own that parts.
+    /// Broken, with a choice point of its own that parts, or with copies that drift apart.
+    pub fn parts(&self) -> bool {
+        self.is_broken() || !self.sensitive.is_empty() || !self.drifts.is_empty()
+    }
+
+    /// Parts, or may with another timing.
     pub fn fails(&self) -> bool {
-        self.is_broken() || !self.sensitive.is_empty()
+        self.parts() || !self.hazards.is_empty()
+    }
+
+    /// Why [`Resharding::is_in_part`], in words.
+    pub fn in_part_because(&self) -> String {
+        let lost = self.not_carried.difference(&self.unread);
+        let mut reasons: Vec<String> = lost
+            .map(|component| {
+                format!(
+                    "later steps read {component}, which is not carried over, as Megatron-LM \
+                     ignores it where TP or PP differ"
+                )
+            })
+            .collect();
+        reasons.extend(self.masks_differ.map(str::to_string));
+        reasons.join(", and ")
     }
 }
 
@@ -418,3 +438,6 @@ impl Resharding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -163,17 +163,7 @@ impl Layouts<'_> {
 
     /// Dropout's masks come from generators of (pp, tp) ranks, started anew on another layout.
     fn masks(&self) -> Option<PlanDifference> {
-        let why = match model_ranks(self.straight) == model_ranks(self.resumed) {
-            false => {
-                "dropout masks differ by layout: Megatron-LM forks its seeds by TP and PP rank, \
-                 and starts them anew on another TP or PP"
-            }
-            true => {
-                "dropout masks differ by layout: a rank's generator serves its layers in turn, \
-                 and they are others"
-            }
-        };
-        masks_differ(self.straight, self.resumed).then(|| PlanDifference {
+        masks_differ(self.straight, self.resumed).map(|why| PlanDifference {
             family: None,
             why: why.to_string(),
             first_site: None,
@@ -191,12 +181,23 @@ fn model_ranks(options: &TrainOptions) -> (u32, u32) {
     )
 }
 
-/// Whether dropout draws other masks on the other layout.
-pub(super) fn masks_differ(straight: &TrainOptions, resumed: &TrainOptions) -> bool {
+/// Why dropout draws other masks on the other layout, where it does.
+pub(super) fn masks_differ(
+    straight: &TrainOptions,
+    resumed: &TrainOptions,
+) -> Option<&'static str> {
     let model = &straight.model;
     let drops = model.hidden_dropout > 0.0 || model.attention_dropout > 0.0;
-    let other_ranks = model_ranks(straight) != model_ranks(resumed);
-    drops && (other_ranks || flat_orders(straight) != flat_orders(resumed))
+    if drops && model_ranks(straight) != model_ranks(resumed) {
+        return Some(
+            "dropout masks differ by layout: Megatron-LM forks its seeds by TP and PP rank, and \
+             starts them anew on another TP or PP",
+        );
+    }
+    (drops && flat_orders(straight) != flat_orders(resumed)).then_some(
+        "dropout masks differ by layout: a rank's generator serves its layers in turn, and they \
+         are others",
+    )
 }
 
 fn sums(addends: Option<(u32, u32)>) -> String {

@@ -69,11 +69,21 @@ pub(super) const PAIRS: &[Pair] = &[
     (
         "nccl-tuner-open",
         ["NCCL_ALGO: Ring\n", ""],
+        ["NCCL_TUNER_PLUGIN: none\n", ""],
+    ),
+    (
+        "nccl-tuner-open",
         ["NCCL_TUNER_PLUGIN: \"\"\n", ""],
+        ["NCCL_TUNER_PLUGIN: None\n", ""],
     ),
     (
         "nccl-tuner-plugin",
         ["NCCL_TUNER_PLUGIN: libnccl-tuner.so\n", ""],
+        ["NCCL_TUNER_PLUGIN: NONE\n", ""],
+    ),
+    (
+        "nccl-tuner-plugin",
+        ["NCCL_TUNER_PLUGIN: none-of-these\n", ""],
         ["NCCL_TUNER_PLUGIN: \"\"\n", ""],
     ),
     (

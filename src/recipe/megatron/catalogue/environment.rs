@@ -16,7 +16,8 @@ impl Variable {
     /// What bits follow from it that are not simulated, at `value`.
     pub fn open(&self, value: &str) -> Option<&'static str> {
         let value = value.trim();
-        let is_inert = value.is_empty() || self.inert.contains(&value);
+        let is_named = |inert: &&str| inert.eq_ignore_ascii_case(value);
+        let is_inert = value.is_empty() || self.inert.iter().any(is_named);
         match self.effect {
             Open(what) if !is_inert => Some(what),
             _ => None,
@@ -117,7 +118,8 @@ const NCCL: &[Variable] = &[
     ),
     but(&["0"], "NCCL_NVLS_ENABLE", SWITCH),
     but(&["0"], "NCCL_COLLNET_ENABLE", SWITCH),
-    var(
+    but(
+        &["none"],
         "NCCL_TUNER_PLUGIN",
         Open("a plugin chooses algorithm, protocol and channels, whatever NCCL_ALGO says"),
     ),

@@ -140,7 +140,9 @@ fn variables_are_found_by_name_and_by_the_longest_start() {
     for (name, value, is_named) in [
         ("NVTE_NORM_FWD_USE_CUDNN", "1", true),
         ("NVTE_NORM_FWD_USE_CUDNN", "0", false),
+        // As good as not set, which the linter tells of.
         ("NCCL_TUNER_PLUGIN", "", false),
+        ("NCCL_TUNER_PLUGIN", "None", false),
         ("NCCL_TUNER_PLUGIN", "libnccl-tuner.so", true),
         ("NCCL_P2P_DISABLE", "1", true),
         ("NCCL_IB_TIMEOUT", "19", false),

@@ -1,6 +1,6 @@
 //! Which kernels' orders a job fixes: the switches of `[determinism]`.
 
-use super::super::GivenVariable;
+use super::super::{GivenVariable, setting};
 use super::understood::Derivation;
 use super::values::Values;
 use crate::recipe::CUBLAS_WORKSPACES;
@@ -133,6 +133,6 @@ fn wgrad(values: &Values<'_>, env: &[GivenVariable]) -> Derivation {
 }
 
 fn variable<'e>(env: &'e [GivenVariable], name: &str) -> Option<&'e str> {
-    let given = env.iter().rfind(|given| given.name == name)?;
+    let given = setting(env, name)?;
     Some(given.value.trim())
 }

@@ -1,7 +1,7 @@
 //! How many ranks a job has.
 
 use super::super::catalogue::hydra::{DEVICES, NODES};
-use super::super::{GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
+use super::super::{GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable, setting};
 use super::understood::{World, WorldBasis};
 use super::values::Values;
 use crate::diagnostic::{Diagnostic, Findings, escaped};
@@ -155,10 +155,7 @@ fn per_node(job: &GivenJob, index: usize) -> Option<World> {
         GivenKind::FunctionalTest | GivenKind::ArgumentDump => WorldBasis::GpusPerNode,
     };
     // `mpirun -np N`, `srun -n N`: what the launch itself says comes first.
-    let own = job.phases[index]
-        .variables
-        .iter()
-        .rfind(|given| given.name == "WORLD_SIZE");
+    let own = setting(&job.phases[index].variables, "WORLD_SIZE");
     let own = own.filter(|_| job.kind == GivenKind::CommandLine);
     if let Some(size) = own.and_then(|given| given.value.trim().parse().ok()) {
         return Some(World {

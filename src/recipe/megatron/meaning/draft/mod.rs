@@ -5,7 +5,7 @@ mod training;
 
 use std::collections::BTreeMap;
 
-use super::super::{GivenVariable, not_covered};
+use super::super::{GivenVariable, not_covered, setting};
 use super::fields::CaseFields;
 use super::schedule::schedule;
 use super::understood::{Derivation, World};
@@ -264,7 +264,7 @@ impl Draft<'_, '_> {
         }
         // Kept where it is empty, too: the job is known to leave it open.
         let name = "CUBLAS_WORKSPACE_CONFIG";
-        let last = self.inputs.env.iter().rfind(|given| given.name == name);
+        let last = setting(self.inputs.env, name);
         let (value, place_of) = match last {
             Some(given) => (given.value.clone(), &given.place),
             None if self.inputs.fields.deterministic_mode => {

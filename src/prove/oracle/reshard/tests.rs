@@ -1,0 +1,71 @@
+use super::*;
+use crate::world::{Access, HazardKind, Phase, Site};
+
+fn layout(text: &str) -> ReshardLayout {
+    text.parse().expect("a layout")
+}
+
+fn hazard() -> Hazard {
+    let access = |write| Access {
+        site: Site {
+            step: 2,
+            microbatch: None,
+            phase: Phase::Forward,
+            module: "layer".into(),
+            op: "read".into(),
+        },
+        stream: "stream 0".to_string(),
+        write,
+    };
+    Hazard {
+        kind: HazardKind::WriteAfterRead,
+        rank: 0,
+        first: access(false),
+        second: access(true),
+        words: (0, 4),
+        buffer: None,
+        missing_edge: "an event".to_string(),
+        occurrences: 1,
+    }
+}
+
+fn equal() -> Resharding {
+    Resharding::new(layout("2x2xNone"), layout("1x4xNone"), 1)
+}
+
+#[test]
+fn what_fails_is_what_parts_and_what_may() {
+    let found = equal();
+    assert!(!found.parts() && !found.fails());
+    let mut drifted = equal();
+    drifted.drifts.push(Drift {
+        step: Some(2),
+        group: "dp0".to_string(),
+        name: "weight".to_string(),
+        ranks: (0, 1),
+        microbatch: None,
+    });
+    assert!(drifted.parts() && drifted.fails());
+    let mut sensitive = equal();
+    sensitive.sensitive.insert(Reach::Across, 1);
+    assert!(sensitive.parts() && sensitive.fails());
+    let mut hazardous = equal();
+    hazardous.hazards.push(hazard());
+    assert!(!hazardous.parts() && hazardous.fails());
+}
+
+#[test]
+fn the_reason_of_a_part_is_its_own() {
+    let mut found = equal();
+    found.not_carried.insert(Component::Rng);
+    assert!(found.is_in_part());
+    let because = found.in_part_because();
+    assert!(
+        because.contains("rng") && !because.contains("masks"),
+        "{because}"
+    );
+    found.unread.insert(Component::Rng);
+    assert!(!found.is_in_part());
+    found.masks_differ = Some("dropout masks differ by layout");
+    assert_eq!(found.in_part_because(), "dropout masks differ by layout");
+}
