@@ -33,6 +33,7 @@ fn options(engine: EngineChoice) -> CheckOptions {
     CheckOptions {
         workers: WORKERS,
         engine,
+        ..CheckOptions::default()
     }
 }
 

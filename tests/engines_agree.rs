@@ -41,6 +41,7 @@ fn outcome(scenario: &str, engine: &EngineChoice) -> Outcome {
     let options = CheckOptions {
         workers: 2,
         engine: engine.clone(),
+        ..CheckOptions::default()
     };
     check(loaded.scenario, options, &Silent).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -8,6 +8,7 @@ use super::output::{Output, talk};
 use super::progress::Bars;
 use super::{JobArgs, RunArgs, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::engine::EngineChoice;
 use crate::prove::CheckOptions;
 use crate::prove::outcome::Outcome;
 use crate::recipe::ReshardLayout;
@@ -40,6 +41,11 @@ pub(super) struct CheckArgs {
     /// repeated; replaces the scenario's `checkpoint.reshard`)
     #[arg(long, value_name = "TPxPPxVPP")]
     reshard: Vec<ReshardLayout>,
+    /// Run each fold in arrival order this often with true atomics on an adapter, too, and say
+    /// whether what they give is among what the model allows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000),
+          conflicts_with = "lint_only")]
+    native_races: Option<u32>,
     /// Write no file under .bitproof/regressions
     #[arg(long)]
     no_save: bool,
@@ -63,10 +69,22 @@ fn passing_grade(text: &str) -> Result<Grade, String> {
     }
 }
 
+impl CheckArgs {
+    /// Readies the process for its engine. Races want the threads that a software driver has.
+    pub fn prepare_process(&self) {
+        if self.native_races.is_none() {
+            self.run.engine.prepare_process();
+        }
+    }
+}
+
 pub(super) fn run(args: &CheckArgs) -> Exit {
     let mut output = Output::new(args.run.format, args.run.detail(), args.paths.len());
     let options = match args.run.options() {
-        Ok(options) => options,
+        Ok(options) => CheckOptions {
+            native_races: args.native_races,
+            ..options
+        },
         Err(finding) => {
             let exit = output.refuse("bitproof".to_owned(), vec![*finding], Exit::Usage);
             return exit.max(output.finish());
@@ -110,11 +128,15 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);
     match prover::check(scenario.clone(), options, &bars) {
-        Ok(outcome) => finish(args, path, &scenario, outcome, output),
+        Ok(outcome) => finish(args, path, options, &scenario, outcome, output),
         Err(error) => {
             let exit = prover::exit_of(&error);
             let message = format!("{}: {error}", scenario.name);
-            output.refuse(name, vec![Diagnostic::error("not-checked", message)], exit)
+            let mut finding = Diagnostic::error("not-checked", message);
+            if let Some(help) = prover::help_of(&error) {
+                finding = finding.with_help(help);
+            }
+            output.refuse(name, vec![finding], exit)
         }
     }
 }
@@ -145,6 +167,7 @@ fn nothing_checked(scenario: &Scenario) -> Diagnostic {
 fn finish(
     args: &CheckArgs,
     path: &Path,
+    options: &CheckOptions,
     scenario: &Scenario,
     mut outcome: Outcome,
     output: &mut Output,
@@ -160,7 +183,10 @@ fn finish(
         accept_input: args.accept.is_some() || scenario.accept_input,
     };
     let report = Report::new(outcome, &requirement, scenario.expect.clone());
-    let report = report.repeated_by(command(args, path)).located(path);
+    let report = report
+        .repeated_by(command(args, path))
+        .on_engine(engine_flags(&options.engine))
+        .located(path);
     let exit = report.exit;
     output.report(report);
     exit
@@ -191,6 +217,9 @@ fn command(args: &CheckArgs, path: &Path) -> String {
     args.seed
         .iter()
         .for_each(|seed| flag("--seed", seed.to_string()));
+    args.native_races
+        .iter()
+        .for_each(|repeats| flag("--native-races", repeats.to_string()));
     let engine = args.run.engine.words();
     engine
         .into_iter()
@@ -207,6 +236,17 @@ fn command(args: &CheckArgs, path: &Path) -> String {
         .for_each(|phase| flag("--phase", phase.clone()));
     let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     quoted.join(" ")
+}
+
+/// The flags that choose an engine again, as a shell takes them; none for the default one.
+pub(super) fn engine_flags(engine: &EngineChoice) -> String {
+    match engine {
+        EngineChoice::Cpu => String::new(),
+        EngineChoice::Wgpu { adapter: None } => "--engine wgpu".to_string(),
+        EngineChoice::Wgpu {
+            adapter: Some(name),
+        } => format!("--engine wgpu --adapter {}", quoted(name)),
+    }
 }
 
 /// A word as a POSIX shell takes it literally. Control characters are written in octal, in the

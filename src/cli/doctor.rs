@@ -68,7 +68,7 @@ fn on_each(adapters: &[AdapterLine]) -> Vec<Examined> {
     let usable = adapters.iter().filter(|adapter| adapter.refused.is_none());
     let distinct = usable.filter(|adapter| seen.insert(adapter.label()));
     let on = |adapter: &AdapterLine| {
-        let adapter = Some(adapter.name.clone());
+        let adapter = Some(adapter.label());
         examined("wgpu", &EngineChoice::Wgpu { adapter })
     };
     distinct.map(on).collect()
@@ -101,6 +101,7 @@ fn found() -> Vec<AdapterLine> {
     let line = |adapter: crate::engine::wgpu::AdapterInfo| {
         let features = [
             (adapter.passthrough, "PASSTHROUGH_SHADERS"),
+            (adapter.strict, "strict float controls"),
             (adapter.mappable, "MAPPABLE_PRIMARY_BUFFERS"),
         ];
         let features = features.into_iter().filter(|(has, _)| *has);

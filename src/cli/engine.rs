@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::output::talk;
-use crate::engine::EngineChoice;
+use crate::engine::{EngineChoice, POOL_VARIABLE};
 
 #[derive(Debug, Args)]
 pub(super) struct EngineArgs {
@@ -24,7 +24,7 @@ enum EngineKind {
     Cpu,
     /// A Vulkan, Metal or DX12 adapter; `bitproof doctor` shows which there are
     Wgpu,
-    /// A hardware adapter with strict arithmetic if there is one, else cpu; says which
+    /// A hardware adapter that can be asked for strict arithmetic, if there is one, else cpu; says which
     Auto,
 }
 
@@ -84,8 +84,6 @@ impl EngineArgs {
         }
     }
 }
-
-const POOL_VARIABLE: &str = "LP_NUM_THREADS";
 
 #[cfg(unix)]
 fn begin_again() {

@@ -100,6 +100,7 @@ impl RunArgs {
         Ok(CheckOptions {
             workers: self.engine.workers(),
             engine: engine.map_err(|message| Box::new(Diagnostic::error("usage", message)))?,
+            ..CheckOptions::default()
         })
     }
 }
@@ -110,7 +111,7 @@ pub fn main() -> ExitCode {
     // A panic is a fault of ours, and says so with its own code instead of the runtime's 101.
     let run = std::panic::AssertUnwindSafe(|| match &cli.verb {
         Verb::Check(args) => {
-            args.run.engine.prepare_process();
+            args.prepare_process();
             check::run(args)
         }
         Verb::Replay(args) => {

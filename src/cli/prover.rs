@@ -27,6 +27,16 @@ pub(super) fn replay(
     crate::prove::replay(scenario, token, options.clone(), progress)
 }
 
+/// What to do next where a check could not be carried out, if there is more to say than the error.
+pub(super) fn help_of(error: &CheckError) -> Option<&'static str> {
+    match error {
+        CheckError::Engine(source) | CheckError::World(WorldError::Engine { source, .. }) => {
+            Some(source.help())
+        }
+        _ => None,
+    }
+}
+
 /// How `bitproof` ends when a check could not be carried out.
 pub(super) fn exit_of(error: &CheckError) -> Exit {
     match error {

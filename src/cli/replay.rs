@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::output::Output;
 use super::progress::Bars;
-use super::{JobArgs, RunArgs, memory, prover, regression};
+use super::{JobArgs, RunArgs, check, memory, prover, regression};
 use crate::diagnostic::Diagnostic;
 use crate::prove::{CheckOptions, Token};
 use crate::report::{Exit, Report, Requirement};
@@ -65,7 +65,7 @@ fn found(args: &ReplayArgs) -> Result<(Token, Scenario, CheckOptions), Vec<Diagn
         .map_err(|error| {
             vec![
                 Diagnostic::error("stale-token", error.to_string()).with_help(
-                    "repeat the --set, --steps, --seed and --data that the check was given",
+                    "repeat the --set, --steps, --seed, --data, --engine and --adapter of the check",
                 ),
             ]
         })?;
@@ -106,14 +106,18 @@ fn reproduce(
     let bars = Bars::new(args.run.quiet);
     match prover::replay(scenario, token, options, &bars) {
         Ok(outcome) => {
-            let report = Report::new(outcome, &Requirement::default(), None);
+            let report = Report::new(outcome, &Requirement::default(), None)
+                .on_engine(check::engine_flags(&options.engine));
             let exit = report.exit;
             output.report(report);
             exit
         }
         Err(error) => {
             let exit = prover::exit_of(&error);
-            let finding = Diagnostic::error("not-replayed", error.to_string());
+            let mut finding = Diagnostic::error("not-replayed", error.to_string());
+            if let Some(help) = prover::help_of(&error) {
+                finding = finding.with_help(help);
+            }
             output.refuse(name, vec![finding], exit)
         }
     }

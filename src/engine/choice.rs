@@ -1,6 +1,6 @@
 //! Which engine runs a check, chosen by its user.
 
-use super::{Engine, EngineError, cpu};
+use super::{Engine, EngineError, NativeAtomics, cpu};
 
 /// An engine that is to be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,8 @@ pub enum EngineChoice {
 }
 
 impl EngineChoice {
-    /// A hardware adapter with strict arithmetic if there is one, else the processor; and why.
+    /// A hardware adapter that can be asked for strict arithmetic if there is one, else the
+    /// processor; and why. Whether its arithmetic is strict its self-test says, when it is used.
     pub fn best() -> (EngineChoice, String) {
         best()
     }
@@ -27,6 +28,28 @@ impl EngineChoice {
             EngineChoice::Wgpu { adapter } => open_wgpu(adapter.as_deref(), workers),
         }
     }
+}
+
+impl EngineChoice {
+    /// The adapter that atomics race on: the engine's own, or the best where it has none.
+    ///
+    /// # Errors
+    /// No such adapter, or one that cannot run them.
+    pub fn open_native(&self) -> Result<Box<dyn NativeAtomics>, EngineError> {
+        match self {
+            EngineChoice::Cpu => open_native(None),
+            EngineChoice::Wgpu { adapter } => open_native(adapter.as_deref()),
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+fn open_native(adapter: Option<&str>) -> Result<Box<dyn NativeAtomics>, EngineError> {
+    let options = super::wgpu::WgpuOptions {
+        adapter: adapter.map(str::to_owned),
+        ..super::wgpu::WgpuOptions::default()
+    };
+    Ok(Box::new(super::wgpu::NativeAdapter::open(&options)?))
 }
 
 #[cfg(feature = "wgpu")]
@@ -43,19 +66,19 @@ fn open_wgpu(adapter: Option<&str>, workers: usize) -> Result<Box<dyn Engine>, E
 fn best() -> (EngineChoice, String) {
     let adapters = super::wgpu::adapters();
     let is_good = |adapter: &&super::wgpu::AdapterInfo| {
-        !adapter.is_software() && adapter.passthrough && adapter.refused.is_none()
+        !adapter.is_software() && adapter.strict && adapter.refused.is_none()
     };
     if let Some(adapter) = adapters.iter().find(is_good) {
         let choice = EngineChoice::Wgpu {
-            adapter: Some(adapter.name.clone()),
+            adapter: Some(adapter.label()),
         };
-        return (choice, format!("wgpu on {}", adapter.name));
+        return (choice, format!("wgpu on {}", adapter.label()));
     }
     let names: Vec<&str> = adapters.iter().map(|a| a.name.as_str()).collect();
     let why = match names[..] {
         [] => "there is no adapter".to_owned(),
         _ => format!(
-            "no hardware adapter with strict arithmetic, only {}",
+            "no hardware adapter that can be asked for strict arithmetic, only {}",
             names.join(", ")
         ),
     };
@@ -67,6 +90,12 @@ const LEFT_OUT: &str = "this bitproof was built without its feature `wgpu`";
 
 #[cfg(not(feature = "wgpu"))]
 fn open_wgpu(_: Option<&str>, _: usize) -> Result<Box<dyn Engine>, EngineError> {
+    let reason = LEFT_OUT.to_owned();
+    Err(EngineError::NoAdapter { reason })
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn open_native(_: Option<&str>) -> Result<Box<dyn NativeAtomics>, EngineError> {
     let reason = LEFT_OUT.to_owned();
     Err(EngineError::NoAdapter { reason })
 }

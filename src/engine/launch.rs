@@ -1,6 +1,6 @@
 //! Checks of launches, before anything runs: shared by the engines.
 
-use super::{EngineError, Launch, Ran};
+use super::{EngineError, Launch, Ran, Span};
 use crate::kernel::{Kernel, Operand};
 
 /// What of a kernel its launches are checked against, and named by.
@@ -81,13 +81,27 @@ pub(super) fn workgroups(launch: &Launch) -> u64 {
     (x * y).saturating_mul(z)
 }
 
+/// Whether two operands of the launch share a word without being one place: then only the order of
+/// workgroups, which a device does not promise, could say what is read.
+#[cfg(feature = "wgpu")]
+pub(super) fn overlap_in_part(launch: &Launch) -> bool {
+    let one_place = |a: &Span, b: &Span| a == b;
+    launch.operands.iter().enumerate().any(|(place, a)| {
+        let before = &launch.operands[..place];
+        before.iter().any(|b| share(a, b) && !one_place(a, b))
+    })
+}
+
+fn share(a: &Span, b: &Span) -> bool {
+    let (a_end, b_end) = (a.offset_words + a.words, b.offset_words + b.words);
+    a.arena == b.arena && a.offset_words < b_end && b.offset_words < a_end
+}
+
 /// Whether two operands of the launch share a word: then one thread runs all of it, so that the
 /// order of its workgroups is fixed.
 pub(super) fn overlaps(launch: &Launch) -> bool {
-    launch.operands.iter().enumerate().any(|(place, a)| {
-        launch.operands[..place].iter().any(|b| {
-            let (a_end, b_end) = (a.offset_words + a.words, b.offset_words + b.words);
-            a.arena == b.arena && a.offset_words < b_end && b.offset_words < a_end
-        })
-    })
+    let operands = launch.operands.iter().enumerate();
+    operands
+        .into_iter()
+        .any(|(place, a)| launch.operands[..place].iter().any(|b| share(a, b)))
 }

@@ -4,14 +4,23 @@
 mod choice;
 pub mod cpu;
 mod launch;
+mod native;
 pub mod self_test;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 
 pub use choice::EngineChoice;
+pub use native::{NativeAtomics, Race};
 
 use crate::kernel::Kernel;
 use crate::numerics::Digest;
+
+/// The version of naga, and of wgpu, that kernels go through: part of what a token is bound to.
+pub(crate) const NAGA: &str = "30.0.2";
+
+/// Mesa's software driver runs workgroups on its queue's thread when this variable is `0`: then one
+/// device a core is as fast as its thread pool, without the pool's wake-ups.
+pub const POOL_VARIABLE: &str = "LP_NUM_THREADS";
 
 /// A program loaded into an engine. Valid for the engine that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,7 +102,7 @@ pub enum EngineError {
         offset_words: u32,
         words: u32,
     },
-    #[error("no usable adapter: {reason}; `bitproof doctor` shows what there is")]
+    #[error("no usable adapter: {reason}")]
     NoAdapter { reason: String },
     #[error("the device failed: {reason}")]
     Device { reason: String },
@@ -104,6 +113,36 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// What to do next, for a person at a command line.
+    pub fn help(&self) -> &'static str {
+        match self {
+            EngineError::NoAdapter { .. } => {
+                "`bitproof doctor` shows which adapters there are, and what installs one; the \
+                 engine `cpu` needs none"
+            }
+            EngineError::Limits { .. } => {
+                "another adapter may do: `bitproof doctor` shows their limits; `--engine cpu` has \
+                 none"
+            }
+            EngineError::OutOfMemory { .. } => {
+                "check fewer ranks (`--world`, `--grow-dp 1`) or a smaller model, or with \
+                 `--engine cpu`, whose memory is the machine's"
+            }
+            EngineError::Device { .. } | EngineError::Timeout { .. } => {
+                "`bitproof doctor` tells whether the device still works; `--engine cpu` needs none"
+            }
+            EngineError::Unsupported { .. } => {
+                "`bitproof doctor` names the driver, to report it with this line; `--engine cpu` \
+                 compiles kernels itself"
+            }
+            EngineError::OutOfExtent { .. }
+            | EngineError::BadLaunch { .. }
+            | EngineError::BadSpan { .. } => {
+                "this is a fault of bitproof, not of your input: please report it"
+            }
+        }
+    }
+
     /// Which launch was refused or went wrong, where one was or did.
     pub fn launch(&self) -> Option<Ran> {
         match self {

@@ -13,6 +13,8 @@ mod error;
 mod link;
 #[cfg(feature = "wgpu")]
 mod lower;
+#[cfg(feature = "wgpu")]
+mod native;
 mod rebuild;
 mod registry;
 mod shaders;
@@ -24,7 +26,10 @@ mod tests;
 pub use error::{KernelError, Location};
 #[cfg(feature = "wgpu")]
 pub use lower::{HEADER_WORDS, IMMEDIATE_WORDS, Lowered, lower};
+#[cfg(feature = "wgpu")]
+pub use native::{ATOMIC_ADD, ATOMIC_ADD_OPERANDS, native};
 pub use registry::Registry;
+pub use signature::MAX_OPERANDS;
 
 /// A linked, validated kernel, ready for an engine.
 #[derive(Clone, Debug)]

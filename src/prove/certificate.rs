@@ -84,6 +84,7 @@ pub(super) fn outcome(
         first_divergence: first_divergence(session, &findings),
         replay: replay_token(session, &findings, grade),
         mutants: findings.mutants,
+        native_races: findings.native_races,
         witness,
         visible_effect,
         remedies,
@@ -145,12 +146,8 @@ fn hazards(findings: &Findings) -> Vec<Hazard> {
     let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
     let reshardings = findings.reshardings.iter();
     let resharded = reshardings.flat_map(|resharding| &resharding.hazards);
-    let found = findings
-        .reference
-        .hazards
-        .iter()
-        .chain(resumed)
-        .chain(resharded);
+    let own = findings.reference.hazards.iter();
+    let found = own.chain(resumed).chain(resharded);
     found.map(|hazard| Hazard::from(hazard.clone())).collect()
 }
 

@@ -6,6 +6,7 @@ use crate::fault::Component;
 use crate::prove::certificate;
 use crate::prove::effect::{self, Effect};
 use crate::prove::mutation::{self, Nursery};
+use crate::prove::native::{self, NativeRaces, Races};
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
@@ -15,7 +16,7 @@ use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::{Progress, grade, memory};
 use crate::scenario::{OracleKind, Scenario};
-use crate::world::{RunOptions, RunRecord};
+use crate::world::{Observer, RunOptions, RunRecord};
 
 /// Steps in which hazards are looked for: a program repeats itself after its first step.
 pub(super) const HAZARD_STEPS: u32 = 2;
@@ -27,6 +28,8 @@ pub struct CheckOptions {
     pub workers: usize,
     /// What runs them. A graphics adapter whose arithmetic is not strict has bits of its own.
     pub engine: EngineChoice,
+    /// How often each fold in arrival order is run with true atomics on an adapter, too.
+    pub native_races: Option<u32>,
 }
 
 impl Default for CheckOptions {
@@ -34,6 +37,7 @@ impl Default for CheckOptions {
         CheckOptions {
             workers: 2,
             engine: EngineChoice::Cpu,
+            native_races: None,
         }
     }
 }
@@ -50,6 +54,8 @@ pub struct Findings {
     pub reshardings: Vec<Resharding>,
     pub mutants: MutantScore,
     pub effect: Option<Effect>,
+    /// What true atomics gave, where they were asked for.
+    pub native_races: Option<NativeRaces>,
 }
 
 /// Checks `scenario`.
@@ -61,12 +67,13 @@ pub fn check(
     options: CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
+    let mut races = Races::asked(&options, scenario.seed)?;
     let mut session = Session::new(scenario, &options)?;
     let steps = u64::from(session.scenario.steps);
 
     progress.begin("reference run", steps);
     let mut sweep = Sweep::new(session.sweep_options());
-    let reference = reference_run(&mut session, &mut sweep)?;
+    let reference = native::reference_run(&mut session, &mut sweep, races.as_mut())?;
     progress.end();
 
     progress.begin("second run", steps);
@@ -109,6 +116,7 @@ pub fn check(
         reshardings,
         mutants,
         effect,
+        native_races: races.map(Races::end),
     };
     let remedies = remedy::tried(&session, &options, &findings, progress)?;
     let verdicts = grade::of_check(&session, &findings);
@@ -118,7 +126,10 @@ pub fn check(
 }
 
 /// The canonical schedule's run, with the sweep watching, hazards looked for and cuts followed.
-pub fn reference_run(session: &mut Session, sweep: &mut Sweep) -> Result<RunRecord, CheckError> {
+pub fn reference_run(
+    session: &mut Session,
+    sweep: &mut dyn Observer,
+) -> Result<RunRecord, CheckError> {
     let scenario = &session.scenario;
     let cuts = memory::cuts(scenario);
     let options = RunOptions {

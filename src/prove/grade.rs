@@ -4,6 +4,7 @@
 use crate::numerics::ladder::Rung;
 use crate::prove::check::Findings;
 use crate::prove::effect::Effect;
+use crate::prove::native::NativeRaces;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::oracle::reshard::Resharding;
 use crate::prove::session::Session;
@@ -72,7 +73,15 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if matches!(findings.second, Some(Some(_))) {
         grade = grade.max(Grade::Uncontrolled);
     }
-    grade
+    grade.max(of_races(findings.native_races.as_ref()))
+}
+
+/// True atomics that give what the model does not: the model's choices do not control the bits.
+fn of_races(races: Option<&NativeRaces>) -> Grade {
+    match races.is_none_or(NativeRaces::is_inside) {
+        true => Grade::Proved,
+        false => Grade::Uncontrolled,
+    }
 }
 
 /// What the resumed runs say, on the scenario's layout and on others.
@@ -243,6 +252,15 @@ mod tests {
             let bounded = of_rung(Some(rung)) == Grade::Bounded;
             assert_eq!(bounded, rung == Rung::L5, "{rung:?}");
         }
+    }
+
+    #[test]
+    fn a_result_outside_the_model_is_uncontrolled() {
+        let mut races = crate::prove::native::sample();
+        assert_eq!(of_races(None), Grade::Proved);
+        assert_eq!(of_races(Some(&races)), Grade::Proved);
+        races.outside_count = 1;
+        assert_eq!(of_races(Some(&races)), Grade::Uncontrolled);
     }
 
     #[test]

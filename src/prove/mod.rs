@@ -7,6 +7,7 @@ pub mod full_size;
 pub mod grade;
 pub mod memory;
 pub mod mutation;
+pub mod native;
 pub mod oracle;
 pub mod outcome;
 pub mod plans;

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::engine::EngineIdentity;
 use crate::fault::Component;
 use crate::numerics::ladder::Rung;
+use crate::prove::native::NativeRaces;
 use crate::prove::oracle::reshard::{LaterStep, Resharding};
 use crate::prove::sweep::Reach;
 use crate::recipe::Recipe;
@@ -44,6 +45,8 @@ pub struct Outcome {
     /// Resumes on other layouts, part of RES.
     pub reshardings: Vec<ReshardResult>,
     pub mutants: MutantScore,
+    /// True atomics on an adapter; `None` where they were not asked for.
+    pub native_races: Option<NativeRaces>,
     pub vacuity: Vec<VacuityFinding>,
     pub first_divergence: Option<FirstDivergence>,
     pub witness: Option<Witness>,

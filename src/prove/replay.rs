@@ -70,6 +70,7 @@ fn replay_fold(
         reshardings: Vec::new(),
         mutants: MutantScore::default(),
         effect,
+        native_races: None,
     };
     Ok(certificate::outcome(
         session,
@@ -139,6 +140,7 @@ fn replay_restart(
         reshardings: Vec::new(),
         mutants: MutantScore::default(),
         effect: None,
+        native_races: None,
     };
     let verdicts = grade::of_replayed_restart();
     Ok(certificate::outcome(
@@ -185,6 +187,7 @@ fn replay_resharding(
         reshardings: vec![found],
         mutants: MutantScore::default(),
         effect: None,
+        native_races: None,
     };
     Ok(certificate::outcome(
         session,

@@ -3,6 +3,7 @@
 use super::exit::is_met;
 use super::junit::vacuity_line;
 use super::names::{counted, ranks, slug};
+use super::terminal::outside_line;
 use super::{Exit, KeyPlaces, Report};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::outcome::{
@@ -34,6 +35,7 @@ impl Report {
                     .iter()
                     .map(|first| at.divergence(outcome, first)),
             );
+            found.extend(at.native_races(outcome));
             found.extend(at.oracles(outcome));
             found.extend(at.hazards(outcome));
             found.extend(at.missed_faults(outcome));
@@ -151,6 +153,27 @@ impl At<'_> {
             self.keys(finding, keys, "")
         });
         drawn.collect()
+    }
+
+    /// Results of true atomics that no order of the model gives.
+    fn native_races(&self, outcome: &Outcome) -> Vec<Diagnostic> {
+        let Some(races) = &outcome.native_races else {
+            return Vec::new();
+        };
+        let told = races.outside.iter().map(|outside| {
+            let message = format!("{}: {}", outcome.scenario.name, outside_line(outside));
+            self.keys(Diagnostic::error("outside-model", message), &[], "")
+        });
+        let mut found: Vec<Diagnostic> = told.collect();
+        let more = races.outside_count - found.len() as u64;
+        if more > 0 {
+            let message = format!(
+                "{}: {more} more results outside the model",
+                outcome.scenario.name
+            );
+            found.push(Diagnostic::error("outside-model", message));
+        }
+        found
     }
 
     fn hazards(&self, outcome: &Outcome) -> Vec<Diagnostic> {

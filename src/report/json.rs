@@ -20,7 +20,8 @@ impl Report {
     /// `across`), `exit_code`, `scenario`, `expect`, `import`, `recipe`, `engine`, `steps`,
     /// `ranks`, `nodes`, `choice_points` (a count a rung, `sensitive`, and `by_family`),
     /// `input_points`, `sampling`, `hazards`, `oracles` (`R2R`, `RES`, `XR`), `reshardings` (a
-    /// load on another layout each), `mutants` (`caught`, `total`), `vacuity`, `first_divergence`,
+    /// load on another layout each), `mutants` (`caught`, `total`), `native_races`
+    /// (true atomics on an adapter), `vacuity`, `first_divergence`,
     /// `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
     /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
     /// expectation). What a check did not find is `null`, never absent.
@@ -59,6 +60,7 @@ impl Report {
             "oracles": oracles(outcome),
             "reshardings": outcome.reshardings,
             "mutants": outcome.mutants,
+            "native_races": outcome.native_races,
             "vacuity": outcome.vacuity,
             "first_divergence": outcome.first_divergence,
             "witness": outcome.witness,
@@ -162,6 +164,7 @@ mod tests {
                 "hazards_beyond",
                 "oracles",
                 "mutants",
+                "native_races",
                 "vacuity",
                 "first_divergence",
                 "witness",

@@ -6,8 +6,10 @@ use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
 use super::exit::is_met;
 use super::names::{counted, slug};
+use super::terminal::{outside_line, races_line};
 use super::{Checked, Exit, Refusal, Report};
 use crate::diagnostic::{Diagnostic, Severity, escaped};
+use crate::prove::native::NativeRaces;
 use crate::prove::outcome::{OracleResult, OracleVerdict, VacuityFinding};
 use crate::scenario::Grade;
 use crate::world::Family;
@@ -88,6 +90,8 @@ fn suite(report: &Report) -> TestSuite {
         suite.add_test_case(family_case(report, family, expected));
     }
     suite.add_test_case(mutants(report));
+    let races = report.outcome.native_races.as_ref();
+    suite.add_test_cases(races.map(|races| native_races(report, races)));
     suite
 }
 
@@ -193,6 +197,19 @@ fn mutants(report: &Report) -> TestCase {
         }
     };
     case(report, "planted faults", status)
+}
+
+/// Skipped where nothing was raced: that is no success.
+fn native_races(report: &Report, races: &NativeRaces) -> TestCase {
+    let told = races_line(races);
+    let status = match (races.outside.first(), races.folds.is_empty()) {
+        (Some(outside), _) => failure(report, outside_line(outside), "uncontrolled"),
+        (None, true) => skipped(&told),
+        (None, false) => TestCaseStatus::success(),
+    };
+    let mut case = case(report, "native races", status);
+    case.add_property(("told", &*told));
+    case
 }
 
 #[cfg(test)]

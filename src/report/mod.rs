@@ -33,6 +33,8 @@ pub struct Report {
     pub exit: Exit,
     /// The command that repeats the check.
     command: Option<String>,
+    /// The flags that choose the check's engine again.
+    engine_flags: Option<String>,
     /// Where the scenario's keys are written.
     places: Option<KeyPlaces>,
 }
@@ -45,6 +47,7 @@ impl Report {
             expect,
             exit,
             command: None,
+            engine_flags: None,
             places: None,
         }
     }
@@ -54,6 +57,16 @@ impl Report {
     pub fn repeated_by(self, command: String) -> Self {
         let command = Some(command);
         Report { command, ..self }
+    }
+
+    /// Says which flags choose the engine of the check: a token is bound to it.
+    #[must_use]
+    pub fn on_engine(self, flags: String) -> Self {
+        let engine_flags = Some(flags);
+        Report {
+            engine_flags,
+            ..self
+        }
     }
 
     /// Says which file was checked, so that findings can point into it.
@@ -72,11 +85,16 @@ impl Report {
     /// The line that reproduces the difference, if there is one.
     pub fn replay_command(&self) -> Option<String> {
         let token = self.outcome.replay.as_ref()?;
-        // A token is of one engine; the default one needs no flag.
-        let engine = match self.outcome.engine.name.as_str() {
-            "cpu" => String::new(),
-            name => format!(" --engine {name}"),
+        let flags = match (&self.engine_flags, self.outcome.engine.name.as_str()) {
+            (Some(flags), _) => flags.clone(),
+            // A token is of one engine; the default one needs no flag.
+            (None, "cpu") => String::new(),
+            (None, name) => format!("--engine {name}"),
         };
-        Some(format!("bitproof replay {token}{engine}"))
+        Some(
+            format!("bitproof replay {token} {flags}")
+                .trim_end()
+                .to_string(),
+        )
     }
 }

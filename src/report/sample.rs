@@ -84,6 +84,7 @@ pub fn proved() -> Outcome {
             total: 12,
             ..MutantScore::default()
         },
+        native_races: None,
         vacuity: Vec::new(),
         first_divergence: None,
         witness: None,

@@ -15,6 +15,7 @@ mod tests;
 
 use rayon::prelude::*;
 
+use super::NAGA;
 use super::launch::{self, Signature};
 use super::{
     ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Ran, Span,
@@ -237,7 +238,7 @@ impl Engine for CpuEngine {
                     "cranelift".to_owned(),
                     cranelift_codegen::VERSION.to_owned(),
                 ),
-                ("naga".to_owned(), "30.0.2".to_owned()),
+                ("naga".to_owned(), NAGA.to_owned()),
             ],
             strict: true,
         }

@@ -139,4 +139,9 @@ fn the_identity_names_the_versions_of_cargo_toml() {
         });
         assert!(pinned, "{name} {version} is not what Cargo.toml pins");
     }
+    let wgpu = format!("wgpu = {{ version = \"={}\"", crate::engine::NAGA);
+    assert!(
+        manifest.contains(&wgpu),
+        "wgpu has another version than naga"
+    );
 }

@@ -3,17 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::engine::{EngineError, EngineIdentity};
+use super::float_controls::FloatControls;
+use crate::engine::{EngineError, EngineIdentity, NAGA, POOL_VARIABLE};
 
 /// Backends that are looked at. GL is left out: its drivers promise no arithmetic.
 const BACKENDS: wgpu::Backends = wgpu::Backends::VULKAN
     .union(wgpu::Backends::METAL)
     .union(wgpu::Backends::DX12);
-
-/// Mesa's software driver runs workgroups on its queue's thread when this is `0`
-/// (`LP_NUM_THREADS`): then one device a core is as fast as its thread pool, without the pool's
-/// wake-ups.
-const POOL_VARIABLE: &str = "LP_NUM_THREADS";
 
 fn none(reason: impl ToString) -> EngineError {
     let reason = reason.to_string();
@@ -29,9 +25,10 @@ pub struct AdapterInfo {
     /// DiscreteGpu, IntegratedGpu, VirtualGpu, Cpu or Other.
     pub kind: String,
     pub driver: String,
-    /// SPIR-V reaches the driver as bitproof writes it, so that its arithmetic can be asked to be
-    /// strict.
+    /// SPIR-V reaches the driver as bitproof writes it.
     pub passthrough: bool,
+    /// And the driver can be asked for strict f32 arithmetic in it.
+    pub strict: bool,
     /// Buffers of kernels can be mapped by the host.
     pub mappable: bool,
     pub storage_binding_bytes_max: u64,
@@ -72,6 +69,9 @@ impl AdapterInfo {
                 .trim()
                 .to_owned(),
             passthrough: vulkan && has(wgpu::Features::PASSTHROUGH_SHADERS),
+            strict: vulkan
+                && has(wgpu::Features::PASSTHROUGH_SHADERS)
+                && FloatControls::of(adapter) == FloatControls::ALL,
             mappable: software && has(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             storage_binding_bytes_max: limits.max_storage_buffer_binding_size,
             storage_buffers_max: limits.max_storage_buffers_per_shader_stage,
@@ -79,6 +79,11 @@ impl AdapterInfo {
             invocations_max: limits.max_compute_invocations_per_workgroup,
             refused,
         }
+    }
+
+    /// What an engine on this adapter is called in its identity.
+    pub fn label(&self) -> String {
+        format!("{} ({})", self.name, self.backend)
     }
 
     /// A processor, not a graphics card.
@@ -95,7 +100,7 @@ impl AdapterInfo {
             "Other" => 3,
             _ => 4,
         };
-        (kind, !self.passthrough)
+        (kind, !self.strict)
     }
 }
 
@@ -141,7 +146,12 @@ fn choose(wanted: Option<&str>) -> Result<(AdapterInfo, wgpu::Adapter), EngineEr
         let of = [&info.name, &info.backend, &info.driver];
         of.iter().any(|text| text.to_lowercase().contains(&lower))
     };
-    match found.into_iter().find(|(info, _)| matches(info)) {
+    // A whole label before a part of one: `A4000` must not find an `A4000 Laptop`.
+    let exact = found
+        .iter()
+        .position(|(info, _)| info.label() == wanted || info.name == wanted);
+    let place = exact.or_else(|| found.iter().position(|(info, _)| matches(info)));
+    match place.and_then(|place| found.into_iter().nth(place)) {
         None => Err(none(format!(
             "none is called `{wanted}`; there is {}",
             names.join(", ")
@@ -159,8 +169,9 @@ pub(super) struct Device {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
     pub limits: wgpu::Limits,
-    /// SPIR-V goes to the driver as it is.
+    /// SPIR-V goes to the driver as it is, and asks for these.
     pub passthrough: bool,
+    pub controls: FloatControls,
     /// Arenas are mapped by the host instead of copied.
     pub mappable: bool,
     pub patience: Duration,
@@ -169,10 +180,15 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// What went wrong since this was last asked, if anything did.
+    /// What went wrong first, if anything did; it stays wrong.
     pub fn complaint(&self) -> Option<String> {
         let held = self.complaint.lock();
         held.ok().and_then(|complaint| complaint.clone())
+    }
+
+    /// Notes that the device is of no use any more.
+    pub fn complain(&self, reason: String) {
+        note(&self.complaint, reason);
     }
 }
 
@@ -224,6 +240,13 @@ pub(super) fn open(options: &WgpuOptions) -> Result<(Vec<Device>, EngineIdentity
     Ok((devices, identity(info)))
 }
 
+/// Keeps the first complaint.
+fn note(held: &Mutex<Option<String>>, text: String) {
+    if let Ok(mut held) = held.lock() {
+        held.get_or_insert(text);
+    }
+}
+
 fn device(
     info: &AdapterInfo,
     adapter: &wgpu::Adapter,
@@ -242,11 +265,6 @@ fn device(
     let (device, queue) = pollster::block_on(adapter.request_device(&request))
         .map_err(|error| none(format!("{}: {error}", info.name)))?;
     let complaint = Arc::new(Mutex::new(None));
-    let note = |held: &Mutex<Option<String>>, text: String| {
-        if let Ok(mut held) = held.lock() {
-            held.get_or_insert(text);
-        }
-    };
     let lost = complaint.clone();
     device.set_device_lost_callback(move |reason, text| {
         note(&lost, format!("the device was lost ({reason:?}): {text}"));
@@ -260,6 +278,7 @@ fn device(
         queue,
         limits,
         passthrough: info.passthrough,
+        controls: FloatControls::of(adapter),
         mappable: info.mappable,
         patience,
         complaint,
@@ -269,16 +288,16 @@ fn device(
 /// The adapter stands among the versions too: a token made on one is not replayed on another.
 fn identity(info: AdapterInfo) -> EngineIdentity {
     let version = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let adapter = format!("{} ({})", info.name, info.backend);
+    let adapter = info.label();
     EngineIdentity {
         name: "wgpu".to_owned(),
         versions: vec![
             version("adapter", &adapter),
             version("driver", &info.driver),
-            version("wgpu", "30.0.2"),
-            version("naga", "30.0.2"),
+            version("wgpu", NAGA),
+            version("naga", NAGA),
         ],
         adapter,
-        strict: info.passthrough,
+        strict: info.strict,
     }
 }

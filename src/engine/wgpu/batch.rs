@@ -29,6 +29,8 @@ pub(super) fn record(
     run: u64,
     launches: Vec<Placed<'_>>,
 ) -> Result<(), EngineError> {
+    let count = launches.iter().map(|placed| placed.number + 1).max();
+    shard.begin(run, count.unwrap_or(0))?;
     let mut groups: BTreeMap<Key, Vec<Placed<'_>>> = BTreeMap::new();
     for placed in launches {
         let heaps = placed.operands.iter().map(|words| words.heap).collect();
@@ -43,7 +45,8 @@ pub(super) fn record(
         let most = (along_z as usize).min(in_table).max(1);
         while !placed.is_empty() {
             let rest = placed.split_off(most.min(placed.len()));
-            let table = table(signature, row_words, &placed);
+            let code = |placed: &Placed<'_>| shard.code(run, placed.number);
+            let table = table(signature, row_words, &placed, code);
             let group = shard.group(program, &heaps);
             let told = Told {
                 signature: signature.clone(),
@@ -58,7 +61,7 @@ pub(super) fn record(
                 grid: [grid[0], grid[1], grid[2] * placed.len() as u32],
                 told,
             };
-            shard.record(dispatch)?;
+            shard.record(dispatch);
             placed = rest;
         }
     }
@@ -66,13 +69,19 @@ pub(super) fn record(
 }
 
 /// The table of `kernel::lower`.
-fn table(signature: &Signature, row_words: usize, placed: &[Placed<'_>]) -> Vec<u32> {
+fn table(
+    signature: &Signature,
+    row_words: usize,
+    placed: &[Placed<'_>],
+    code: impl Fn(&Placed<'_>) -> u32,
+) -> Vec<u32> {
     let rows = placed.len() * row_words;
     let mut table = Vec::with_capacity(HEADER_WORDS as usize + rows);
     table.push(placed[0].launch.grid[2]);
     table.resize(HEADER_WORDS as usize, 0);
     for placed in placed {
         table.extend(placed.launch.grid);
+        table.push(code(placed));
         for (words, operand) in placed.operands.iter().zip(&signature.operands) {
             let step = operand.element_words;
             table.extend([words.start / step, words.len / step]);

@@ -7,7 +7,7 @@ use super::adapter::Device;
 use crate::engine::EngineError;
 
 pub(super) const WORD: u64 = 4;
-/// Arenas begin at multiples of this: 256 bytes, which every adapter can bind and map.
+/// Arenas begin at multiples of this: whole elements of every kind, and lines of a cache.
 const ALIGN_WORDS: u32 = 64;
 /// The first heap; each further one is twice as large, up to what can be bound.
 const FIRST_HEAP_WORDS: u32 = 1 << 21;
@@ -70,10 +70,7 @@ impl Heaps {
                 return Ok(Place { heap, start, words });
             }
         }
-        let size = FIRST_HEAP_WORDS
-            .checked_shl(self.heaps.len() as u32)
-            .unwrap_or(most)
-            .clamp(words, most.max(words));
+        let size = heap_words(self.heaps.len()).min(most).max(words);
         // A load outside an operand of no elements at the very end still meets the buffer.
         let buffer = buffer(device, u64::from(size + ALIGN_WORDS), device.mappable)?;
         let (access, mut gaps) = (Access::Device, Gaps::whole(size));
@@ -93,6 +90,12 @@ impl Heaps {
             .gaps
             .give(place.start, place.words);
     }
+}
+
+/// Words of the heap that is made after `heaps` others.
+fn heap_words(heaps: usize) -> u32 {
+    let doublings = (HEAP_WORDS_MAX / FIRST_HEAP_WORDS).trailing_zeros();
+    FIRST_HEAP_WORDS << doublings.min(heaps as u32)
 }
 
 /// A storage buffer that kernels bind.
@@ -162,8 +165,17 @@ impl Gaps {
 
 #[cfg(test)]
 mod tests {
-    use super::Gaps;
+    use super::{FIRST_HEAP_WORDS, Gaps, HEAP_WORDS_MAX, heap_words};
     use proptest::prelude::*;
+
+    #[test]
+    fn heaps_double_up_to_the_largest_and_stay_there() {
+        assert_eq!(heap_words(0), FIRST_HEAP_WORDS);
+        assert_eq!(heap_words(1), 2 * FIRST_HEAP_WORDS);
+        for heaps in [4, 11, 12, 31, 32, 33, 1000] {
+            assert_eq!(heap_words(heaps), HEAP_WORDS_MAX, "after {heaps}");
+        }
+    }
 
     /// Takes so many words, or gives one of the places held back.
     fn a_move() -> impl Strategy<Value = (bool, u32, prop::sample::Index)> {

@@ -10,7 +10,9 @@
 
 mod adapter;
 mod batch;
+mod float_controls;
 mod heap;
+mod native;
 mod program;
 mod shard;
 mod spirv;
@@ -19,6 +21,7 @@ mod stream;
 mod tests;
 
 pub use adapter::{AdapterInfo, Devices, WgpuOptions, adapters};
+pub use native::NativeAdapter;
 
 use std::sync::Arc;
 
@@ -114,6 +117,9 @@ impl WgpuEngine {
                 )));
             }
         }
+        if launch::overlap_in_part(launch) {
+            return Err(bad("two operands share a part of their words".to_owned()));
+        }
         let shards = launch.operands.iter().map(|span| self.shard_of(span.arena));
         if shards
             .clone()
@@ -138,11 +144,13 @@ impl WgpuEngine {
         };
         let arena = self.arenas.get(span.arena.0 as usize).filter(inside);
         let arena = arena.ok_or_else(|| outside(span))?;
-        let (heap, start) = arena
-            .place
-            .map_or((0, 0), |place| (place.heap, place.start));
-        let (start, len) = (start + span.offset_words, span.words);
-        Ok((arena.shard as usize, Words { heap, start, len }))
+        let place = arena.place.ok_or_else(|| outside(span))?;
+        let words = Words {
+            heap: place.heap,
+            start: place.start + span.offset_words,
+            len: span.words,
+        };
+        Ok((arena.shard as usize, words))
     }
 
     /// The spans of each shard.
@@ -274,11 +282,13 @@ impl Engine for WgpuEngine {
 
     fn alloc_on(&mut self, shard: u32, words: u32, poison: u32) -> Result<ArenaId, EngineError> {
         assert!((shard as usize) < self.shards.len(), "shard {shard}");
-        self.arenas.push(Arena {
+        let place = Some(self.shards[shard as usize].take(words)?);
+        let empty = Arena {
             shard,
-            place: None,
+            place,
             words: 0,
-        });
+        };
+        self.arenas.push(empty);
         let arena = ArenaId(self.arenas.len() as u32 - 1);
         self.grow(arena, words, poison)?;
         Ok(arena)
@@ -309,8 +319,7 @@ impl Engine for WgpuEngine {
                         start: place.start,
                         len: old_words,
                     };
-                    let held = shard.with_words(&[at(old)], |held| held[0].to_vec())?;
-                    shard.write(&[(at(place), &held)])?;
+                    shard.moved(at(old), at(place))?;
                     shard.give(old);
                 }
                 place
@@ -379,7 +388,15 @@ impl Engine for WgpuEngine {
     }
 
     fn settle(&mut self) -> Result<(), EngineError> {
-        self.shards.iter_mut().try_for_each(Shard::settle)
+        // Each is waited for, so that no fault is left to a later call; the first launch is told.
+        let settled = self.shards.iter_mut().map(Shard::settle);
+        let failures = settled.filter_map(Result::err);
+        let place = |error: &EngineError| error.launch().map(|at| (at.run, at.launch));
+        match failures.min_by_key(|error| place(error).map_or((true, None), |at| (false, Some(at))))
+        {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     fn copy(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
@@ -447,6 +464,7 @@ impl Engine for WgpuEngine {
             .collect();
         let noted = std::mem::take(&mut self.noted);
         taken.into_iter().collect::<Result<(), EngineError>>()?;
+        self.settle()?;
         Ok(noted)
     }
 

@@ -29,14 +29,35 @@ impl Program {
             kernel: kernel.name.clone(),
             reason,
         };
-        let lowered = lower(kernel).map_err(refused)?;
+        Program::build(
+            device,
+            &kernel.name,
+            bindings,
+            lower(kernel).map_err(refused)?,
+        )
+    }
+
+    /// A pipeline of what is ready for an adapter; it binds `bindings` buffers.
+    ///
+    /// # Errors
+    /// What the adapter's compiler refuses.
+    pub fn build(
+        device: &Device,
+        name: &str,
+        bindings: u32,
+        lowered: Lowered,
+    ) -> Result<Program, EngineError> {
+        let refused = |reason: String| EngineError::Unsupported {
+            kernel: name.to_owned(),
+            reason,
+        };
         let row_words = lowered.row_words;
         let scope = device
             .device
             .push_error_scope(wgpu::ErrorFilter::Validation);
         let internal = device.device.push_error_scope(wgpu::ErrorFilter::Internal);
         let module = shader(device, lowered).map_err(refused)?;
-        let (layout, pipeline) = pipeline(device, &kernel.name, bindings, &module);
+        let (layout, pipeline) = pipeline(device, name, bindings, &module);
         for scope in [internal, scope] {
             if let Some(error) = pollster::block_on(scope.pop()) {
                 return Err(refused(error.to_string()));
@@ -101,7 +122,7 @@ fn shader(device: &Device, lowered: Lowered) -> Result<wgpu::ShaderModule, Strin
         };
         return Ok(device.device.create_shader_module(description));
     }
-    let words = spirv::write(&lowered, true)?;
+    let words = spirv::write(&lowered, device.controls)?;
     let size = lowered.module.entry_points[0].workgroup_size;
     let entry = wgpu::PassthroughShaderEntryPoint {
         name: "bp_entry".into(),
@@ -113,9 +134,10 @@ fn shader(device: &Device, lowered: Lowered) -> Result<wgpu::ShaderModule, Strin
         ..Default::default()
     };
     // SAFETY: naga wrote these words from a module that its validator accepted; what
-    // `spirv::strict` adds are decorations and execution modes, which a test checks for their
-    // place. `kernel::lower` has put a comparison before every access to a buffer: a store is
+    // `spirv::strict` adds are decorations and those execution modes that the driver says it has,
+    // which a test checks for their place. `kernel::lower` has put a comparison before every access to a buffer: a store is
     // inside the extent that `launch::check` has shown to lie in the arena, and a load there or at
-    // the operand's first element, which a heap has room for behind its last arena.
+    // the operand's first element, which a heap has room for behind its last arena. In a kernel
+    // that is not `bounded`, naga restricts every index to the length of the buffer bound.
     Ok(unsafe { device.device.create_shader_module_passthrough(description) })
 }

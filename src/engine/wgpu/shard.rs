@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::adapter::Device;
 use super::heap::{Access, Heaps, Place, WORD};
 use super::program::Program;
-use super::stream::{self, Dispatch, Room, Stream};
+use super::stream::{self, Dispatch, Stream};
 use crate::engine::{EngineError, ProgramId};
 use crate::kernel::Kernel;
 
@@ -123,14 +123,28 @@ impl Shard {
         group
     }
 
-    pub fn record(&mut self, dispatch: Dispatch) -> Result<(), EngineError> {
-        match self.stream.room(dispatch.table.len()) {
-            Room::Now => {}
-            Room::AfterSubmission => self.submit(),
-            Room::AfterWait => self.settle()?,
+    /// Begins a run of `launches`.
+    ///
+    /// # Errors
+    /// Earlier work that failed, where a wait for it was needed first.
+    pub fn begin(&mut self, run: u64, launches: usize) -> Result<(), EngineError> {
+        if !self.stream.has_codes(launches) {
+            self.settle()?;
+        }
+        self.stream.begin(run, launches);
+        Ok(())
+    }
+
+    /// What the flag holds where the first operand of a launch of the latest run is at fault.
+    pub fn code(&self, run: u64, launch: usize) -> u32 {
+        self.stream.code(run, launch)
+    }
+
+    pub fn record(&mut self, dispatch: Dispatch) {
+        if !self.stream.has_room(dispatch.table.len()) {
+            self.submit();
         }
         self.stream.record(dispatch);
-        Ok(())
     }
 
     /// Hands over what was recorded. Nothing may be mapped meanwhile.
@@ -357,7 +371,22 @@ impl Shard {
         Ok(())
     }
 
+    /// Brings an arena's words to its new place.
+    pub fn moved(&mut self, from: Words, to: Words) -> Result<(), EngineError> {
+        if !self.device.mappable {
+            return self.copy(&[(from, to)]);
+        }
+        let held = self.with_words(&[from], |held| held[0].to_vec())?;
+        self.write(&[(to, &held)])
+    }
+
     pub fn fill(&mut self, to: Words, word: u32) -> Result<(), EngineError> {
+        if !self.device.mappable {
+            let buffer = &self.heaps.heaps[to.heap as usize].buffer;
+            self.stream
+                .fill(&self.device, buffer, to.start, to.len, word);
+            return Ok(());
+        }
         let piece = vec![word; PIECE.min(to.len as usize)];
         let mut at = 0;
         while at < to.len {

@@ -1,11 +1,12 @@
 //! SPIR-V from naga, with what naga leaves out: every float operation is decorated NoContraction,
 //! every storage buffer Aliased (two operands may be the same words of one heap), and the entry
-//! point asks for subnormals, signed zeros, infinities and NaNs to be kept and for
-//! rounding to nearest even (SPV_KHR_float_controls). Without these Mesa turns `(x + y) - y` into
+//! point asks, as far as the driver can, for subnormals, signed zeros, infinities and NaNs to be
+//! kept and for rounding to nearest even (SPV_KHR_float_controls). Without these Mesa turns `(x + y) - y` into
 //! `x`.
 
 use std::ops::Range;
 
+use super::float_controls::FloatControls;
 use crate::kernel::Lowered;
 
 const OP_EXTENSION: u32 = 10;
@@ -23,16 +24,20 @@ const STORAGE_BUFFER: u32 = 12;
 const TYPES: Range<u32> = 19..40;
 /// OpFNegate, OpFAdd, OpFSub, OpFMul, OpFDiv, OpVectorTimesScalar.
 const FLOAT_OPS: [u32; 6] = [127, 129, 131, 133, 136, 142];
-/// Execution modes and their capabilities: DenormPreserve, SignedZeroInfNanPreserve,
-/// RoundingModeRTE.
-const FLOAT_CONTROLS: [(u32, u32); 3] = [(4459, 4464), (4461, 4466), (4462, 4467)];
+/// An execution mode and its capability.
+const DENORM_PRESERVE: (u32, u32) = (4459, 4464);
+const SIGNED_ZERO_INF_NAN_PRESERVE: (u32, u32) = (4461, 4466);
+const ROUNDING_MODE_RTE: (u32, u32) = (4462, 4467);
 const HEADER_WORDS: usize = 5;
 
 /// # Errors
 /// What naga cannot write.
-pub(super) fn write(kernel: &Lowered, float_controls: bool) -> Result<Vec<u32>, String> {
+pub(super) fn write(kernel: &Lowered, controls: FloatControls) -> Result<Vec<u32>, String> {
     use naga::back::spv;
-    let policy = naga::proc::BoundsCheckPolicy::Unchecked;
+    let policy = match kernel.bounded {
+        true => naga::proc::BoundsCheckPolicy::Unchecked,
+        false => naga::proc::BoundsCheckPolicy::Restrict,
+    };
     let options = spv::Options {
         lang_version: (1, 3),
         bounds_check_policies: naga::proc::BoundsCheckPolicies {
@@ -51,7 +56,7 @@ pub(super) fn write(kernel: &Lowered, float_controls: bool) -> Result<Vec<u32>, 
     };
     let words = spv::write_vec(&kernel.module, &kernel.info, &options, Some(&pipeline))
         .map_err(|error| error.to_string())?;
-    Ok(strict(&words, float_controls))
+    Ok(strict(&words, &modes(controls)))
 }
 
 /// (opcode, place of the instruction in `words`).
@@ -65,8 +70,22 @@ fn instructions(words: &[u32]) -> impl Iterator<Item = (u32, Range<usize>)> + '_
     })
 }
 
+/// The modes to ask for: those that the driver has.
+fn modes(controls: FloatControls) -> Vec<(u32, u32)> {
+    let wanted = [
+        (controls.denorm_preserve, DENORM_PRESERVE),
+        (
+            controls.signed_zero_inf_nan_preserve,
+            SIGNED_ZERO_INF_NAN_PRESERVE,
+        ),
+        (controls.rounding_mode_rte, ROUNDING_MODE_RTE),
+    ];
+    let has = wanted.into_iter().filter(|(has, _)| *has);
+    has.map(|(_, mode)| mode).collect()
+}
+
 /// Adds the decorations and modes.
-fn strict(words: &[u32], float_controls: bool) -> Vec<u32> {
+fn strict(words: &[u32], modes: &[(u32, u32)]) -> Vec<u32> {
     let first = |wanted: &dyn Fn(u32) -> bool| {
         let found = instructions(words).find(|(opcode, _)| wanted(*opcode));
         found.map_or(words.len(), |(_, place)| place.start)
@@ -76,14 +95,14 @@ fn strict(words: &[u32], float_controls: bool) -> Vec<u32> {
         .map(|(_, place)| (words[place.start + 2], place.end))
         .expect("naga wrote an entry point");
     let mut added: Vec<(usize, Vec<u32>)> = Vec::new();
-    if float_controls {
-        let capabilities = FLOAT_CONTROLS
+    if !modes.is_empty() {
+        let capabilities = modes
             .iter()
             .flat_map(|(_, capability)| [2 << 16 | OP_CAPABILITY, *capability]);
         let mut extension = capabilities.collect::<Vec<u32>>();
         extension.extend(string_instruction(OP_EXTENSION, "SPV_KHR_float_controls"));
         added.push((first(&|opcode| opcode != OP_CAPABILITY), extension));
-        let modes = FLOAT_CONTROLS
+        let modes = modes
             .iter()
             .flat_map(|(mode, _)| [4 << 16 | OP_EXECUTION_MODE, entry.0, *mode, 32]);
         added.push((entry.1, modes.collect()));
@@ -140,7 +159,7 @@ mod tests {
     fn every_float_operation_is_decorated_and_sections_stay_in_order() {
         let registry = Registry::new().expect("shaders link");
         let kernel = lower(registry.get("matmul_nt").expect("valid")).expect("lowers");
-        let words = write(&kernel, true).expect("writes");
+        let words = write(&kernel, FloatControls::ALL).expect("writes");
         let float: Vec<u32> = instructions(&words)
             .filter(|(opcode, _)| FLOAT_OPS.contains(opcode))
             .map(|(_, place)| words[place.start + 2])
@@ -164,6 +183,20 @@ mod tests {
         let aliased =
             |id: &u32| of(OP_DECORATE).any(|(_, at)| words[at.start + 1..at.end] == [*id, ALIASED]);
         assert!(buffers.iter().all(aliased));
+        let asked = |words: &[u32]| {
+            let all = instructions(words).filter(|(opcode, _)| *opcode == OP_EXECUTION_MODE);
+            all.filter(|(_, at)| words[at.start + 2] >= DENORM_PRESERVE.0)
+                .count()
+        };
+        let fewer = FloatControls {
+            rounding_mode_rte: false,
+            ..FloatControls::ALL
+        };
+        let of = |controls| asked(&write(&kernel, controls).expect("writes"));
+        assert_eq!(
+            (asked(&words), of(fewer), of(FloatControls::default())),
+            (3, 2, 0)
+        );
         let opcodes: Vec<u32> = instructions(&words).map(|(opcode, _)| opcode).collect();
         let last = |wanted: u32| opcodes.iter().rposition(|opcode| *opcode == wanted);
         let first = |wanted: u32| opcodes.iter().position(|opcode| *opcode == wanted);

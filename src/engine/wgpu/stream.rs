@@ -12,12 +12,17 @@ use crate::engine::{EngineError, Ran};
 pub(super) const TABLE_WORDS: usize = 1 << 20;
 /// Words that are written to arenas with one submission.
 const UPLOAD_WORDS: usize = 1 << 20;
+/// Words of one piece of a fill.
+const FILL_WORDS: usize = 1 << 14;
 /// What the flag holds when every access was inside.
 const NO_FAULT: u32 = u32::MAX;
-/// The flag holds dispatch << 20 | instance << 4 | operand: instances lie along z, which has
-/// 65,535 places at most.
-const DISPATCH_SHIFT: u32 = 20;
-const DISPATCHES_MAX: usize = (u32::MAX >> DISPATCH_SHIFT) as usize;
+/// The flag holds block << 20 | launch << 4 | operand: the least of them is the first launch of the
+/// first run. A block is 65,536 launches of one run.
+const BLOCK_SHIFT: u32 = 20;
+const LAUNCHES_OF_BLOCK: usize = 1 << 16;
+/// Blocks between two waits; one less than the flag could tell, which is `NO_FAULT`'s.
+const BLOCKS_MAX: usize = (u32::MAX >> BLOCK_SHIFT) as usize;
+const _: () = assert!(crate::kernel::MAX_OPERANDS <= 16);
 
 /// A dispatch ready to be encoded.
 pub(super) struct Dispatch {
@@ -40,7 +45,8 @@ pub(super) struct Told {
 struct Recorded {
     pipeline: wgpu::ComputePipeline,
     group: wgpu::BindGroup,
-    immediates: [u32; 2],
+    /// Where its table stands.
+    immediates: [u32; 1],
     grid: [u32; 3],
 }
 
@@ -56,6 +62,8 @@ pub(super) struct Stream {
     encoder: Option<wgpu::CommandEncoder>,
     /// Dispatches since the flag was last read.
     told: Vec<Told>,
+    /// Runs since then, with the first launch of each block.
+    blocks: Vec<(u64, usize)>,
     /// Something was submitted since the last wait.
     in_flight: bool,
     /// Submissions so far: what tests count.
@@ -80,26 +88,39 @@ impl Stream {
             recorded: Vec::new(),
             encoder: None,
             told: Vec::new(),
+            blocks: Vec::new(),
             in_flight: false,
             submissions: 0,
         })
     }
 
-    /// Whether a further dispatch with a table of `words` has room before a wait or a submission.
-    pub fn room(&self, words: usize) -> Room {
-        if self.told.len() == DISPATCHES_MAX {
-            Room::AfterWait
-        } else if self.words.len() + words > TABLE_WORDS {
-            Room::AfterSubmission
-        } else {
-            Room::Now
-        }
+    /// Whether a run of `launches` can be told apart from all since the last wait.
+    pub fn has_codes(&self, launches: usize) -> bool {
+        self.blocks.len() + launches.div_ceil(LAUNCHES_OF_BLOCK) <= BLOCKS_MAX
+    }
+
+    /// Begins a run of `launches`: the codes of each are known from here on.
+    pub fn begin(&mut self, run: u64, launches: usize) {
+        assert!(self.has_codes(launches), "the caller has waited");
+        let firsts = (0..launches).step_by(LAUNCHES_OF_BLOCK);
+        self.blocks.extend(firsts.map(|first| (run, first)));
+    }
+
+    /// What the flag holds where the first operand of a launch of the latest run is at fault.
+    pub fn code(&self, run: u64, launch: usize) -> u32 {
+        let first = launch / LAUNCHES_OF_BLOCK * LAUNCHES_OF_BLOCK;
+        let block = self.blocks.iter().rposition(|block| *block == (run, first));
+        let block = block.expect("the run was begun") as u32;
+        block << BLOCK_SHIFT | ((launch - first) as u32) << 4
+    }
+
+    /// Whether a table of `words` has room before a submission.
+    pub fn has_room(&self, words: usize) -> bool {
+        self.words.len() + words <= TABLE_WORDS
     }
 
     pub fn record(&mut self, dispatch: Dispatch) {
-        assert!(self.told.len() < DISPATCHES_MAX, "the caller has waited");
-        let code = (self.told.len() as u32) << DISPATCH_SHIFT;
-        let immediates = [self.words.len() as u32, code];
+        let immediates = [self.words.len() as u32];
         self.words.extend(dispatch.table);
         assert!(self.words.len() <= TABLE_WORDS, "the caller has submitted");
         self.told.push(dispatch.told);
@@ -150,6 +171,23 @@ impl Stream {
         }
     }
 
+    /// Writes one word all over a run of words, in the same order. One piece is uploaded.
+    pub fn fill(&mut self, device: &Device, to: &wgpu::Buffer, at: u32, len: u32, word: u32) {
+        let piece = (len as usize).min(FILL_WORDS);
+        if self.uploads.len() + piece > UPLOAD_WORDS {
+            self.submit(device);
+        }
+        let from = self.uploads.len() as u64 * WORD;
+        self.uploads.resize(self.uploads.len() + piece, word);
+        let upload = self.upload.clone();
+        let encoder = self.encoder(device);
+        for begin in (0..len as usize).step_by(FILL_WORDS) {
+            let bytes = (len as usize - begin).min(piece) as u64 * WORD;
+            let to_at = u64::from(at) * WORD + begin as u64 * WORD;
+            encoder.copy_buffer_to_buffer(&upload, from, to, to_at, bytes);
+        }
+    }
+
     /// Whether anything waits to be submitted.
     pub fn has_work(&self) -> bool {
         self.encoder.is_some() || !self.recorded.is_empty()
@@ -185,28 +223,25 @@ impl Stream {
 
     /// Waits for everything and says what went wrong, if anything did.
     pub fn settle(&mut self, device: &Device) -> Result<(), EngineError> {
+        // A device that has failed once is not waited for again.
+        complaints(device)?;
         self.submit(device);
         if !self.in_flight {
-            return complaints(device);
+            return Ok(());
         }
         let flag = read_back(device, &self.flag_out, 1)?;
         self.in_flight = false;
         complaints(device)?;
         let told = std::mem::take(&mut self.told);
+        let blocks = std::mem::take(&mut self.blocks);
         if flag[0] == NO_FAULT {
             return Ok(());
         }
         device
             .queue
             .write_buffer(&self.flag, 0, bytemuck::bytes_of(&NO_FAULT));
-        Err(fault(&told, flag[0]))
+        Err(fault(&told, &blocks, flag[0]))
     }
-}
-
-pub(super) enum Room {
-    Now,
-    AfterSubmission,
-    AfterWait,
 }
 
 /// A buffer that the host reads results from.
@@ -263,9 +298,12 @@ fn wait(device: &Device) -> Result<(), EngineError> {
     };
     match device.device.poll(poll) {
         Ok(_) => Ok(()),
-        Err(wgpu::PollError::Timeout) => Err(EngineError::Timeout {
-            seconds: device.patience.as_secs(),
-        }),
+        Err(wgpu::PollError::Timeout) => {
+            let seconds = device.patience.as_secs();
+            let timeout = EngineError::Timeout { seconds };
+            device.complain(timeout.to_string());
+            Err(timeout)
+        }
         Err(error) => Err(failed(device, error.to_string())),
     }
 }
@@ -276,29 +314,25 @@ pub(super) fn failed(device: &Device, reason: String) -> EngineError {
     EngineError::Device { reason }
 }
 
-fn complaints(device: &Device) -> Result<(), EngineError> {
+pub(super) fn complaints(device: &Device) -> Result<(), EngineError> {
     match device.complaint() {
         Some(reason) => Err(EngineError::Device { reason }),
         None => Ok(()),
     }
 }
 
-fn fault(told: &[Told], flag: u32) -> EngineError {
-    let Told {
-        signature,
-        run,
-        launches,
-        extents,
-    } = &told[(flag >> DISPATCH_SHIFT) as usize];
-    let instance = (flag >> 4 & 0xffff) as usize;
+fn fault(told: &[Told], blocks: &[(u64, usize)], flag: u32) -> EngineError {
+    let (run, first) = blocks[(flag >> BLOCK_SHIFT) as usize];
+    let launch = first + (flag >> 4) as usize % LAUNCHES_OF_BLOCK;
     let operand = (flag & 15) as usize;
+    let place = |told: &Told| told.launches.iter().position(|number| *number == launch);
+    let mut of_run = told.iter().filter(|told| told.run == run);
+    let found = of_run.find_map(|told| Some((told, place(told)?)));
+    let (told, instance) = found.expect("only what was told can fail");
     EngineError::OutOfExtent {
-        kernel: signature.name.clone(),
-        operand: signature.operands[operand].name.clone(),
-        extent: extents[instance * signature.operands.len() + operand],
-        at: Ran {
-            run: *run,
-            launch: launches[instance],
-        },
+        kernel: told.signature.name.clone(),
+        operand: told.signature.operands[operand].name.clone(),
+        extent: told.extents[instance * told.signature.operands.len() + operand],
+        at: Ran { run, launch },
     }
 }

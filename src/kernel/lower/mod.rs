@@ -5,15 +5,15 @@
 //!
 //! ```text
 //! header  [grid z, 0.0, 0, 0]
-//! row     [grid x, y, z] [offset, extent of each operand, in elements] [words of params]
+//! row     [grid x, y, z] [code] [offset, extent of each operand, in elements] [words of params]
 //! ```
 //!
-//! Many dispatches share one table: an immediate says where the header stands in it, and another
-//! is the dispatch's code. A flag follows the table. Every access to an operand becomes a call of a
-//! small function that compares the index with the extent; outside, a load yields element 0 of the
-//! operand's place (the buffer must go on for one element behind its last arena) and a store does
-//! nothing, and in the end the invocation notes code + instance x 16 + operand in the flag, where
-//! the least one stays. Operand k stays binding k of its
+//! Many dispatches share one table: an immediate says where the header stands in it. A flag follows
+//! the table. Every access to an operand becomes a call of a small function that compares the index
+//! with the extent; outside, a load yields element 0 of the operand's place (the buffer must go on
+//! for one element behind its last arena) and a store does nothing, and in the end the invocation
+//! notes code + operand in the flag, where the least one stays. A lane that is stored to counts as
+//! an index, too; one that is read out of a loaded vector does not. Operand k stays binding k of its
 //! own type, whatever arena is bound there, always read_write.
 
 mod access;
@@ -34,8 +34,8 @@ use text::text_with_helpers;
 /// Words before the first row of a table.
 pub const HEADER_WORDS: u32 = 4;
 
-/// Words of the immediates: where the header stands in the table, and the dispatch's code.
-pub const IMMEDIATE_WORDS: u32 = 2;
+/// Words of the immediates: where the header stands in the table.
+pub const IMMEDIATE_WORDS: u32 = 1;
 
 /// A kernel with the ABI above; its entry point is `bp_entry`.
 pub struct Lowered {
@@ -43,6 +43,9 @@ pub struct Lowered {
     pub info: ModuleInfo,
     /// Words of one row of the table.
     pub row_words: u32,
+    /// Every access to a buffer is compared with its extent in the code; else who writes the code
+    /// for a driver has to see to it.
+    pub bounded: bool,
 }
 
 /// The built-in values that `bp_body` takes, in order.
@@ -59,7 +62,7 @@ const BODY_ARGUMENTS: [BuiltIn; 5] = [
 /// # Errors
 /// What the kernel does that the ABI has no form for.
 pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
-    let row_words = 3 + 2 * kernel.operands.len() as u32 + kernel.params_words;
+    let row_words = 4 + 2 * kernel.operands.len() as u32 + kernel.params_words;
     let text = text_with_helpers(kernel, row_words);
     let mut module = naga::front::wgsl::parse_str(&text).map_err(|e| e.emit_to_string(&text))?;
     let info = validate(&module)?;
@@ -111,6 +114,7 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
         module,
         info,
         row_words,
+        bounded: true,
     })
 }
 

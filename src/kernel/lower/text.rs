@@ -12,7 +12,7 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
     let table = kernel.operands.len();
     let flag = table + 1;
     let mut text = format!(
-        "struct BpBatch {{ table: u32, code: u32 }}\n\
+        "struct BpBatch {{ table: u32 }}\n\
          var<immediate> bp_batch: BpBatch;\n\
          @group(0) @binding({table}) var<storage, read_write> bp_table: array<u32>;\n\
          @group(0) @binding({flag}) var<storage, read_write> bp_flag: atomic<u32>;\n\
@@ -53,7 +53,7 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
              bp_body(group * vec3<u32>({x}u, {y}u, {z}u) + local, group, local, index, groups);\n\
              if bp_outside != 0u {{\n\
                  let operand = countTrailingZeros(bp_outside);\n\
-                 atomicMin(&bp_flag, bp_batch.code + instance * 16u + operand);\n\
+                 atomicMin(&bp_flag, bp_table[row + 3u] + operand);\n\
              }}\n\
          }}"
     );
@@ -67,7 +67,7 @@ fn row_text(kernel: &Kernel) -> String {
     let operands = (0..kernel.operands.len())
         .flat_map(|place| [format!("bp_offset_{place}"), format!("bp_extent_{place}")]);
     let params = (0..kernel.params_words).map(|word| format!("bp_word_{word}"));
-    for (variable, at) in operands.chain(params).zip(3..) {
+    for (variable, at) in operands.chain(params).zip(4..) {
         let _ = write!(text, "{variable} = bp_table[row + {at}u]; ");
     }
     text
@@ -102,6 +102,7 @@ fn operand_helpers(kernel: &Kernel, place: usize, text: &mut String) {
          }}\n"
     );
     if lanes > 1 {
+        let note = note.replace("index < ", &format!("lane < {lanes}u && index < "));
         let _ = write!(
             text,
             "fn bp_lane_{place}(index: u32, lane: u32, value: {scalar}) {{\n\

@@ -19,6 +19,23 @@ pub fn l2_absorbed(sum: &Sum) -> bool {
     l2_under(&EXACT, sum)
 }
 
+/// Whether `result` lies in the interval that L2 knows of every order's sum: an order that gives
+/// it need not exist, but none gives a result outside.
+///
+/// `None` where the bound says nothing: sums that are not of f32 throughout, values that are not
+/// finite, partial sums that might not be.
+pub fn within_any_order(sum: &Sum, result: f32) -> Option<bool> {
+    if [sum.partial, sum.out] != [Dtype::F32; 2] || !sum.is_floating() {
+        return None;
+    }
+    let interval = Interval::of(&EXACT, sum)?;
+    if !result.is_finite() {
+        return Some(false);
+    }
+    let result = Fixed::from_f32(result);
+    Some(interval.low <= result && result <= interval.high)
+}
+
 pub(super) fn l2_under(conditions: &Conditions, sum: &Sum) -> bool {
     let wide = sum.partial == Dtype::F32 || !conditions.wide_partial;
     let narrow_out = matches!(sum.out, Dtype::Bf16 | Dtype::F16);

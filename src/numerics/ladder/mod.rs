@@ -14,6 +14,7 @@ mod fixed;
 mod min_max;
 mod orders;
 mod prove;
+mod reachable;
 mod rung;
 mod sum;
 
@@ -24,10 +25,11 @@ mod cases;
 #[cfg(test)]
 mod tests;
 
-pub use absorbed::l2_absorbed;
+pub use absorbed::{l2_absorbed, within_any_order};
 pub use exact::{l0, l0_by_shape, l1_exact, l1_exact_products};
 pub use min_max::{MIN_MAX_ADDENDS, MinMax, l3_min_max};
-pub use orders::{RANDOM_ORDERS, order_count, portfolio, sign_partition};
+pub use orders::{RANDOM_ORDERS, order_count, portfolio, random_order, sign_partition};
 pub use prove::{Difference, Verdict, find_difference, prove, sampling_bound};
+pub use reachable::{REACHABLE_ADDENDS, reachable};
 pub use rung::{OrderClass, Rung};
 pub use sum::{Order, Start, Sum, TreeOp, rounded_add};

@@ -57,7 +57,7 @@ pub fn sign_partition(addends: &[f32]) -> [Vec<u32>; 2] {
 }
 
 /// A permutation of `0..count`, each as likely but for a bias below `count` / 2^64 (Fisher-Yates).
-fn random_order(count: usize, seed: u64, draw: u64) -> Vec<u32> {
+pub fn random_order(count: usize, seed: u64, draw: u64) -> Vec<u32> {
     let mut generator = ChaCha8Rng::seed_from_u64(seed);
     generator.set_stream(draw);
     let mut order: Vec<u32> = (0..count as u32).collect();

@@ -8,7 +8,7 @@ use crate::plan::{Arithmetic, Init};
 use crate::world::fold::{FoldJob, FoldLab, FoldNode};
 
 /// All values that meet in one fold.
-pub(super) struct Elements {
+pub(crate) struct Elements {
     pub count: usize,
     words: Vec<Vec<u32>>,
     accumulator: Option<Vec<u32>>,

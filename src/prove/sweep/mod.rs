@@ -25,7 +25,7 @@ use crate::world::fold::{FoldLab, FoldNode};
 use crate::world::{Choice, CollectiveShape, Family, GroupId, NodeId, Observer, PlanSource};
 
 pub use catalogue::{Catalogue, FoldSite};
-pub(crate) use elements::{multiplied, sum_of};
+pub(crate) use elements::{Elements, multiplied, sum_of};
 pub use order::adjacent_swaps;
 pub use point::{Reach, Silence, SilentPoint, Tally, TallyKey};
 pub use sums::{CollectivePlace, SumKind, SumWatch, Sums};

@@ -4,8 +4,11 @@
 mod basis;
 mod finding;
 mod imported;
+mod native;
 mod points;
 mod style;
+
+pub(super) use native::{outside_line, races_line};
 
 use super::exit::is_met;
 use super::{Report, Requirement};
@@ -72,6 +75,7 @@ impl Report {
             finding::explain(&mut page, &self.outcome);
             points::table(&mut page, &self.outcome);
             basis::checks(&mut page, &self.outcome);
+            native::races(&mut page, &self.outcome, detail);
             basis::certificate(&mut page, &self.outcome, detail);
         }
         if let Some(command) = self.line_to_paste() {

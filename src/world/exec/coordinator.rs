@@ -42,7 +42,7 @@ pub(super) struct Coordinator<'a> {
     pub replicas: BTreeMap<(GroupId, String), BTreeMap<u32, Tensor>>,
     pub record: RunRecord,
     /// Who launched what, by the engine's number of the run, while a fault may still be told.
-    pub launched: BTreeMap<u64, Vec<(u32, Arc<Site>)>>,
+    pub launched: BTreeMap<u64, Launched>,
     /// What was written and is being digested, with its wave.
     noted: Vec<(u32, Written)>,
     /// Waves of this step so far.
@@ -51,6 +51,14 @@ pub(super) struct Coordinator<'a> {
     command_faults: CommandFaults,
     pub heads: Heads,
     pub slot_plans: SlotPlans,
+}
+
+/// Who is to be named where a launch of a run of the engine's goes wrong.
+pub(super) enum Launched {
+    /// The rank and site of each launch.
+    ByRanks(Vec<(u32, Arc<Site>)>),
+    /// The folds that were computed together.
+    Folds { ranks: String, site: Arc<Site> },
 }
 
 /// Something a node wrote, on its way into a root.
@@ -354,15 +362,21 @@ impl<'a> Coordinator<'a> {
         let WorldError::Engine { source, .. } = &error else {
             return error;
         };
-        let launched = source.launch().and_then(|at| {
-            let names = self.launched.get(&at.run)?;
-            names.get(at.launch)
-        });
-        match (launched, error) {
-            (Some((rank, site)), WorldError::Engine { source, .. }) => {
-                at(&rank.to_string(), &site.to_string(), source)
-            }
-            (_, error) => error,
+        let Some(place) = source.launch() else {
+            return error;
+        };
+        let (rank, site) = match self.launched.get(&place.run) {
+            Some(Launched::ByRanks(names)) => match names.get(place.launch) {
+                Some((rank, site)) => (rank.to_string(), site.to_string()),
+                None => return error,
+            },
+            Some(Launched::Folds { ranks, site }) => (ranks.clone(), site.to_string()),
+            // Of what was asked between: the caller has named that.
+            None => return error,
+        };
+        match error {
+            WorldError::Engine { source, .. } => at(&rank, &site, source),
+            error => error,
         }
     }
 
@@ -459,7 +473,7 @@ impl<'a> Coordinator<'a> {
     }
 
     /// The program of a kernel; loaded at first use.
-    pub fn program(&mut self, kernel: &Arc<str>) -> Result<(ProgramId, &'a Kernel), String> {
+    pub fn program(&mut self, kernel: &Arc<str>) -> Result<(ProgramId, &'a Kernel), ProgramError> {
         if let Some(program) = self.programs.get(kernel) {
             return Ok(*program);
         }
@@ -467,14 +481,18 @@ impl<'a> Coordinator<'a> {
         let linked = world
             .registry
             .get(kernel)
-            .map_err(|error| error.to_string())?;
-        let program = self
-            .engine
-            .load(linked)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| ProgramError::NoKernel(error.to_string()))?;
+        let program = self.engine.load(linked).map_err(ProgramError::Refused)?;
         self.programs.insert(kernel.clone(), (program, linked));
         Ok((program, linked))
     }
+}
+
+/// Why a kernel cannot be launched.
+pub(super) enum ProgramError {
+    NoKernel(String),
+    /// The engine has no room for it, or its compiler refuses it.
+    Refused(EngineError),
 }
 
 fn fold_programs(world: &World, engine: &mut dyn Engine) -> Result<FoldPrograms, WorldError> {

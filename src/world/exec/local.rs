@@ -13,7 +13,7 @@ use crate::world::rank::{LocalOrder, Tensor};
 use crate::world::site::Site;
 
 use super::PlantedFault;
-use super::coordinator::{Coordinator, Written, at};
+use super::coordinator::{Coordinator, Launched, ProgramError, Written, at};
 use super::measure::{Marked, overlap};
 
 impl Coordinator<'_> {
@@ -86,9 +86,12 @@ impl Coordinator<'_> {
         else {
             unreachable!("only launches come here");
         };
-        let (program, linked) = self
-            .program(kernel)
-            .map_err(|message| bad(rank, issued, message))?;
+        let (program, linked) = self.program(kernel).map_err(|error| match error {
+            ProgramError::NoKernel(message) => bad(rank, issued, message),
+            ProgramError::Refused(source) => {
+                at(&rank.to_string(), &issued.site.to_string(), source)
+            }
+        })?;
         if linked.operands.len() != operands.len() {
             let (have, want) = (operands.len(), linked.operands.len());
             let message = format!("kernel {kernel} takes {want} operands, {have} were given");
@@ -146,7 +149,8 @@ impl Coordinator<'_> {
             .map(|(rank, site, launch)| ((rank, site), launch))
             .unzip();
         for (names, launches) in names.chunks(batch).zip(launches.chunks(batch)) {
-            self.launched.insert(self.engine.runs(), names.to_vec());
+            let names = Launched::ByRanks(names.to_vec());
+            self.launched.insert(self.engine.runs(), names);
             let ran = self.engine.run(launches);
             ran.map_err(|source| at("?", "a wave of launches", source))?;
         }
@@ -304,7 +308,12 @@ impl Coordinator<'_> {
             .iter()
             .map(|(node, order)| (node, order.clone()))
             .collect();
+        let first = self.engine.runs();
         let executed = self.lab().execute(&nodes);
+        for run in first..self.engine.runs() {
+            let (ranks, site) = (few_ranks(nodes[0].0), nodes[0].0.site.clone());
+            self.launched.insert(run, Launched::Folds { ranks, site });
+        }
         executed.map_err(|source| fold_failure(&ordered[0].0, source))?;
         for (index, fault) in faults {
             let node = &ordered[index].0;
@@ -402,6 +411,10 @@ fn bad(rank: u32, issued: &Issued, message: String) -> WorldError {
 }
 
 fn fold_failure(node: &FoldNode, source: crate::engine::EngineError) -> WorldError {
+    at(&few_ranks(node), &node.site.to_string(), source)
+}
+
+fn few_ranks(node: &FoldNode) -> String {
     let ranks: Vec<String> = node.ranks.iter().take(8).map(u32::to_string).collect();
-    at(&ranks.join(","), &node.site.to_string(), source)
+    ranks.join(",")
 }
