@@ -53,6 +53,9 @@ fn told(outcome: Outcome) -> Value {
     for own in ["engine", "replay", "diagnostics"] {
         assert!(report.remove(own).is_some(), "{own} is in a report");
     }
+    // It says what varies between runs, which is the engine's own as well.
+    let second = value["certificate"]["second_run"].take();
+    assert!(second.is_string(), "the second run is in a report");
     value
 }
 
