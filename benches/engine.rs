@@ -87,7 +87,9 @@ fn adapter(workers: usize) -> Option<bitproof::engine::wgpu::WgpuEngine> {
 fn matmul_on_adapter(group: &mut BenchmarkGroup<'_, WallTime>, kernel: &str) {
     let Some(mut engine) = adapter(1) else { return };
     let identity = engine.identity();
-    let about = format!("{} {}", identity.adapter, identity.versions[1].1);
+    let driver = identity.versions.iter().find(|(name, _)| name == "driver");
+    let driver = driver.map_or("", |(_, driver)| driver);
+    let about = format!("{} {driver}", identity.adapter);
     let launches = products(&mut engine, kernel);
     group.bench_function(format!("{kernel}, wgpu, {about}"), |bencher| {
         bencher.iter(|| {
@@ -95,7 +97,7 @@ fn matmul_on_adapter(group: &mut BenchmarkGroup<'_, WallTime>, kernel: &str) {
             engine.settle().expect("runs");
         });
     });
-    let bare = bare::Products::new(kernel, product(kernel), SIZE, RANKS);
+    let bare = bare::Products::new(kernel, product(kernel), SIZE, RANKS, &identity.adapter);
     group.bench_function(format!("{kernel}, bare dispatches, {about}"), |bencher| {
         bencher.iter(|| bare.run());
     });

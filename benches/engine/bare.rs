@@ -1,5 +1,6 @@
 //! The same kernel without the engine: its own text, one buffer an operand and rank, one dispatch a
-//! rank, no checks of extents, all in one submission.
+//! rank, no checks of extents, all in one submission. The driver may contract and reorder, which the
+//! engine forbids it: so this is what it could reach at best.
 
 use bitproof::kernel::Registry;
 
@@ -18,8 +19,9 @@ impl Products {
         (grid, params): ([u32; 3], Vec<u32>),
         size: u32,
         ranks: u32,
+        adapter: &str,
     ) -> Products {
-        let (device, queue) = device();
+        let (device, queue) = device(adapter);
         let registry = Registry::new().expect("shaders link");
         let kernel = registry.get(kernel).expect("valid");
         let source = wgpu::ShaderSource::Wgsl(kernel.text.as_str().into());
@@ -67,12 +69,19 @@ impl Products {
     }
 }
 
-fn device() -> (wgpu::Device, wgpu::Queue) {
+/// A device on the adapter that the engine calls so.
+fn device(label: &str) -> (wgpu::Device, wgpu::Queue) {
     let mut description = wgpu::InstanceDescriptor::new_without_display_handle();
     description.backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
+    let backends = description.backends;
     let instance = wgpu::Instance::new(description);
-    let adapter = pollster::block_on(instance.request_adapter(&Default::default()));
-    let adapter = adapter.expect("the engine found one");
+    let adapters = pollster::block_on(instance.enumerate_adapters(backends));
+    let named = |adapter: &wgpu::Adapter| {
+        let info = adapter.get_info();
+        format!("{} ({:?})", info.name, info.backend) == label
+    };
+    let adapter = adapters.into_iter().find(named);
+    let adapter = adapter.expect("the engine runs on it");
     let request = wgpu::DeviceDescriptor {
         required_limits: adapter.limits(),
         ..Default::default()

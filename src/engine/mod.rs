@@ -84,6 +84,8 @@ pub enum EngineError {
         extent: u32,
         at: Ran,
     },
+    #[error("kernel {kernel} loops as long as its driver may end loops before their time")]
+    CutShort { kernel: String, at: Ran },
     #[error("kernel {kernel}: {reason}")]
     Unsupported { kernel: String, reason: String },
     #[error("kernel {kernel} needs {reason}")]
@@ -131,6 +133,10 @@ impl EngineError {
             EngineError::Device { .. } | EngineError::Timeout { .. } => {
                 "`bitproof doctor` tells whether the device still works; `--engine cpu` needs none"
             }
+            EngineError::CutShort { .. } => {
+                "lavapipe may stop after 32,767 rounds: check a smaller model, or with `--engine cpu`, \
+                 which has no such limit"
+            }
             EngineError::Unsupported { .. } => {
                 "`bitproof doctor` names the driver, to report it with this line; `--engine cpu` \
                  compiles kernels itself"
@@ -146,7 +152,9 @@ impl EngineError {
     /// Which launch was refused or went wrong, where one was or did.
     pub fn launch(&self) -> Option<Ran> {
         match self {
-            EngineError::OutOfExtent { at, .. } | EngineError::BadLaunch { at, .. } => Some(*at),
+            EngineError::OutOfExtent { at, .. }
+            | EngineError::CutShort { at, .. }
+            | EngineError::BadLaunch { at, .. } => Some(*at),
             _ => None,
         }
     }

@@ -27,7 +27,8 @@ pub struct AdapterInfo {
     pub driver: String,
     /// SPIR-V reaches the driver as bitproof writes it.
     pub passthrough: bool,
-    /// And the driver can be asked for strict f32 arithmetic in it.
+    /// And the driver can be forbidden to rewrite f32 arithmetic in it. How the device rounds, and
+    /// whether it keeps subnormals, the self-test sees.
     pub strict: bool,
     /// Buffers of kernels can be mapped by the host.
     pub mappable: bool,
@@ -71,7 +72,7 @@ impl AdapterInfo {
             passthrough: vulkan && has(wgpu::Features::PASSTHROUGH_SHADERS),
             strict: vulkan
                 && has(wgpu::Features::PASSTHROUGH_SHADERS)
-                && FloatControls::of(adapter) == FloatControls::ALL,
+                && FloatControls::of(adapter).signed_zero_inf_nan_preserve,
             mappable: software && has(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             storage_binding_bytes_max: limits.max_storage_buffer_binding_size,
             storage_buffers_max: limits.max_storage_buffers_per_shader_stage,
@@ -84,6 +85,15 @@ impl AdapterInfo {
     /// What an engine on this adapter is called in its identity.
     pub fn label(&self) -> String {
         format!("{} ({})", self.name, self.backend)
+    }
+
+    /// llvmpipe stops after 65,535 rounds, counted over lanes that run together; half of that, since
+    /// lanes may take turns in being the longest.
+    fn rounds_max(&self) -> u32 {
+        match self.driver.contains("llvmpipe") {
+            true => 32_767,
+            false => u32::MAX,
+        }
     }
 
     /// A processor, not a graphics card.
@@ -175,6 +185,8 @@ pub(super) struct Device {
     /// Arenas are mapped by the host instead of copied.
     pub mappable: bool,
     pub patience: Duration,
+    /// Rounds of loops in one invocation at which the driver may end them.
+    pub rounds_max: u32,
     /// What the driver complained of outside any error scope, and whether it was lost.
     complaint: Arc<Mutex<Option<String>>>,
 }
@@ -281,6 +293,7 @@ fn device(
         controls: FloatControls::of(adapter),
         mappable: info.mappable,
         patience,
+        rounds_max: info.rounds_max(),
         complaint,
     })
 }

@@ -46,7 +46,7 @@ pub(super) fn record(
         while !placed.is_empty() {
             let rest = placed.split_off(most.min(placed.len()));
             let code = |placed: &Placed<'_>| shard.code(run, placed.number);
-            let table = table(signature, row_words, &placed, code);
+            let table = table(signature, row_words, &placed, shard.device.rounds_max, code);
             let group = shard.group(program, &heaps);
             let told = Told {
                 signature: signature.clone(),
@@ -73,12 +73,13 @@ fn table(
     signature: &Signature,
     row_words: usize,
     placed: &[Placed<'_>],
+    rounds_max: u32,
     code: impl Fn(&Placed<'_>) -> u32,
 ) -> Vec<u32> {
     let rows = placed.len() * row_words;
     let mut table = Vec::with_capacity(HEADER_WORDS as usize + rows);
-    table.push(placed[0].launch.grid[2]);
-    table.resize(HEADER_WORDS as usize, 0);
+    table.extend([placed[0].launch.grid[2], 0.0f32.to_bits(), rounds_max, 0]);
+    assert_eq!(table.len(), HEADER_WORDS as usize);
     for placed in placed {
         table.extend(placed.launch.grid);
         table.push(code(placed));

@@ -10,7 +10,7 @@ pub(super) struct FloatControls {
 }
 
 impl FloatControls {
-    /// Everything that strict arithmetic needs.
+    #[cfg(test)]
     pub const ALL: FloatControls = FloatControls {
         denorm_preserve: true,
         signed_zero_inf_nan_preserve: true,

@@ -127,7 +127,7 @@ impl NativeAdapter {
             pass.set_pipeline(&self.program.pipeline);
             pass.set_bind_group(0, &self.group(&buffers), &[]);
             for [first, repeats, writers] in grids {
-                pass.set_immediates(0, bytemuck::cast_slice(&[*first, 0]));
+                pass.set_immediates(0, bytemuck::cast_slice(&[*first]));
                 pass.dispatch_workgroups(*repeats, *writers, 1);
             }
         }

@@ -122,6 +122,30 @@ fn operands_on_two_devices_are_refused() {
     );
 }
 
+/// A driver that stops long loops says nothing: the sum is then an error, and else it is right.
+#[test]
+fn a_loop_is_run_to_its_end_or_told() {
+    let Some(mut engine) = opened(&WgpuOptions::default()) else {
+        return;
+    };
+    for (terms, long) in [(30_000u32, false), (70_000, true)] {
+        let (result, launch) = long_run(&mut engine, 4, terms);
+        let ran = engine.run(&[launch]).and_then(|()| engine.read(result));
+        match ran {
+            Ok(words) => {
+                let sum = (terms as f32).to_bits();
+                assert!(words.iter().all(|word| *word == sum), "{terms} terms");
+            }
+            Err(error) => {
+                assert!(
+                    matches!(error, EngineError::CutShort { .. }) && long,
+                    "{error}"
+                );
+            }
+        }
+    }
+}
+
 /// As with a graphics card: nothing is submitted until something is read, however many waves of
 /// launches, writes, copies and digests there are, and each sees what came before it.
 #[test]

@@ -4,7 +4,7 @@
 //! after the operands, holds a row for each instance:
 //!
 //! ```text
-//! header  [grid z, 0.0, 0, 0]
+//! header  [grid z, 0.0, rounds, 0]
 //! row     [grid x, y, z] [code] [offset, extent of each operand, in elements] [words of params]
 //! ```
 //!
@@ -12,12 +12,14 @@
 //! the table. Every access to an operand becomes a call of a small function that compares the index
 //! with the extent; outside, a load yields element 0 of the operand's place (the buffer must go on
 //! for one element behind its last arena) and a store does nothing, and in the end the invocation
-//! notes code + operand in the flag, where the least one stays. A lane that is stored to counts as
+//! notes code + operand in the flag, where the least one stays; 15 stands for
+//! as many rounds of loops as the header says, or more (`loops`). A lane that is stored to counts as
 //! an index, too; one that is read out of a loaded vector does not. Operand k stays binding k of its
 //! own type, whatever arena is bound there, always read_write.
 
 mod access;
 mod exact;
+mod loops;
 mod split;
 mod text;
 
@@ -29,6 +31,8 @@ use naga::{Binding, BuiltIn, Expression, Function, GlobalVariable, Handle, Modul
 use super::{Kernel, canonical};
 use access::lower_function;
 use exact::keep_exact;
+pub use loops::CUT_SHORT;
+use loops::count;
 use text::text_with_helpers;
 
 /// Words before the first row of a table.
@@ -101,6 +105,10 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered, String> {
         let mut function = std::mem::take(&mut module.functions[*handle]);
         keep_exact(&module, zero, &info[*handle], &mut function);
         module.functions[*handle] = function;
+    }
+    let rounds = global(&module, "bp_rounds");
+    for handle in &own {
+        count(&mut module.functions[*handle], rounds);
     }
     let info = validate(&module)?;
     let loads = names

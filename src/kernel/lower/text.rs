@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use naga::{AddressSpace, Module, ScalarKind, TypeInner};
 
-use super::HEADER_WORDS;
+use super::{CUT_SHORT, HEADER_WORDS};
 use crate::kernel::Kernel;
 
 /// The kernel's text with the functions that its accesses become, and the new entry point.
@@ -17,7 +17,8 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
          @group(0) @binding({table}) var<storage, read_write> bp_table: array<u32>;\n\
          @group(0) @binding({flag}) var<storage, read_write> bp_flag: atomic<u32>;\n\
          var<private> bp_zero: f32;\n\
-         var<private> bp_outside: u32;\n"
+         var<private> bp_outside: u32;\n\
+         var<private> bp_rounds: u32;\n"
     );
     for place in 0..kernel.operands.len() {
         operand_helpers(kernel, place, &mut text);
@@ -33,6 +34,7 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
     }
     text.push_str(&kernel.text);
     let row_text = row_text(kernel);
+    let cut = 1u32 << CUT_SHORT;
     let [x, y, z] = kernel.workgroup;
     let _ = writeln!(
         text,
@@ -51,6 +53,9 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
              let groups =\n\
                  vec3<u32>(bp_table[row], bp_table[row + 1u], bp_table[row + 2u]);\n\
              bp_body(group * vec3<u32>({x}u, {y}u, {z}u) + local, group, local, index, groups);\n\
+             if bp_rounds >= bp_table[bp_batch.table + 2u] {{\n\
+                 bp_outside = bp_outside | {cut}u;\n\
+             }}\n\
              if bp_outside != 0u {{\n\
                  let operand = countTrailingZeros(bp_outside);\n\
                  atomicMin(&bp_flag, bp_table[row + 3u] + operand);\n\
