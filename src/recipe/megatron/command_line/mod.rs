@@ -7,7 +7,9 @@
 
 mod arguments;
 mod arithmetic;
+mod branch;
 mod builtin;
+mod flow;
 mod lexer;
 mod parse;
 mod program;
@@ -98,6 +100,12 @@ fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
             let message = format!("there are more than {LAUNCHES_MAX} launches");
             Diagnostic::error("too-many", message).at(&at(span), "one too many")
         }
+        ScriptError::NotFollowed(span) => {
+            let message = "what this does to the script is not followed";
+            Diagnostic::error("not-followed", message)
+                .at(&at(span), "anything behind it may hang on this")
+                .with_help("a log of the job says what it ran with")
+        }
         ScriptError::TooDeep(span) => {
             let message = "commands run commands without end";
             Diagnostic::error("shell-depth", message)
@@ -166,6 +174,13 @@ impl Reader<'_> {
                     "no word ends in `.py`, and none follows `-m`",
                 ),
             );
+        }
+        for span in &script.without_arguments {
+            let message = "what this loop makes of the script's arguments is not read";
+            findings.push(Diagnostic::warning("not-read", message).at(
+                &self.place(span),
+                "skipped, as where there are no arguments",
+            ));
         }
         for span in &script.sourced {
             findings.push(
@@ -333,6 +348,7 @@ impl Reader<'_> {
                 Remark::Absent(span) => {
                     Diagnostic::warning("unset-variable", "these words are not known here")
                         .at(&self.place(span), "taken to be none")
+                        .with_note("what is checked is the script as it runs without arguments")
                 }
                 Remark::Conditional {
                     name,
@@ -341,23 +357,26 @@ impl Reader<'_> {
                     taken,
                 } => {
                     let name = escaped(name);
-                    let (message, label) = match taken {
-                        Taken::Last => (
+                    let (code, message, label) = match taken {
+                        Taken::Branch => (
+                            "undecided-branch",
                             format!("`{name}` depends on a branch of the script"),
-                            "the last assignment in the text is taken",
+                            "not known here",
                         ),
-                        Taken::Before => (
-                            format!("`{name}` depends on a branch of the script"),
-                            "what was assigned before it is taken",
+                        Taken::Other => (
+                            "unset-variable",
+                            format!("`{name}` is set in a way that is not followed"),
+                            "not known here",
                         ),
                         Taken::FirstRound => (
+                            "undecided-branch",
                             format!("`{name}` has several values in a loop"),
                             "the first one is taken",
                         ),
                     };
-                    Diagnostic::warning("undecided-branch", message)
+                    Diagnostic::warning(code, message)
                         .at(&self.place(used), label)
-                        .with_context(Some(&self.place(assigned)), "assigned here")
+                        .with_context(Some(&self.place(assigned)), "set here")
                 }
             });
         }
