@@ -80,6 +80,23 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
     (findings.error_count() == errors_before).then_some(job)
 }
 
+/// The program of Megatron-LM whose training is simulated.
+const SIMULATED: &str = "pretrain_gpt.py";
+
+/// Beginnings of the names of its others, at the root of Megatron-LM and in its `examples`.
+const OTHER_PROGRAMS: [&str; 10] = [
+    "pretrain_bert",
+    "pretrain_t5",
+    "pretrain_mamba",
+    "pretrain_hybrid",
+    "pretrain_ict",
+    "pretrain_vision",
+    "pretrain_vlm",
+    "pretrain_retro",
+    "pretrain_biencoder",
+    "train_rl",
+];
+
 fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
     let at = |span: &Range<usize>| Place::new(source, span.clone());
     match error {
@@ -196,7 +213,11 @@ impl Reader<'_> {
         let name = |launch: &Launch| launch.program.as_ref().map(base_name).unwrap_or_default();
         let pretrains = |launch: &&Launch| name(launch).starts_with("pretrain");
         let has_flag = |launch: &&Launch| launch.arguments.iter().any(|a| a.starts_with("--"));
-        let mut launches: Vec<&Launch> = all.iter().filter(pretrains).collect();
+        let is_simulated = |launch: &&Launch| name(launch) == SIMULATED;
+        let mut launches: Vec<&Launch> = all.iter().filter(is_simulated).collect();
+        if launches.is_empty() {
+            launches = all.iter().filter(pretrains).collect();
+        }
         if launches.is_empty() {
             launches = all.iter().filter(has_flag).collect();
         }
@@ -210,6 +231,12 @@ impl Reader<'_> {
         if launches.is_empty() {
             findings.push(self.no_launch(script));
         }
+        let programs = launches.iter().filter_map(|launch| launch.program.as_ref());
+        for program in programs {
+            if let Some(finding) = self.of_program(program) {
+                findings.push(finding);
+            }
+        }
         if launches.len() > PHASES_MAX {
             let message = format!("there are more than {PHASES_MAX} launches");
             let span = launches[PHASES_MAX]
@@ -221,6 +248,31 @@ impl Reader<'_> {
             launches.truncate(PHASES_MAX);
         }
         launches
+    }
+
+    /// Another program than the one that is simulated trains another model, or may.
+    fn of_program(&self, program: &Text) -> Option<Diagnostic> {
+        let name = base_name(program);
+        let stem = name.strip_suffix(".py").unwrap_or(&name);
+        let path = program.string();
+        let is_other = OTHER_PROGRAMS.iter().any(|other| stem.starts_with(other))
+            || path.starts_with("tools/")
+            || path.contains("/tools/");
+        let place = self.place(&program.span());
+        let note = format!("what is simulated is Megatron-LM's `{SIMULATED}`");
+        let shown = escaped(&path);
+        if name == SIMULATED {
+            return None;
+        }
+        Some(if is_other {
+            let message = format!("`{shown}` does not train what is simulated");
+            let finding = Diagnostic::error("other-program", message);
+            finding.at(&place, "another program").with_note(note)
+        } else {
+            let message = format!("`{shown}` is not known: taken as `{SIMULATED}`");
+            let finding = Diagnostic::warning("other-program", message);
+            finding.at(&place, "not read").with_note(note)
+        })
     }
 
     fn no_launch(&self, script: &Script) -> Diagnostic {
