@@ -6,7 +6,7 @@
 use super::text::Text;
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{ARGUMENTS_MAX, VALUE_BYTES_MAX};
-use crate::recipe::megatron::launch::{is_hydra, is_variable_name};
+use crate::recipe::megatron::launch::is_hydra;
 use crate::recipe::megatron::spelling::folded;
 use crate::recipe::megatron::{Catalogue, GivenArgument, GivenValue, Kind};
 
@@ -32,9 +32,9 @@ pub(super) fn arguments(
             (None, _) if is_full && is_open(word) => {
                 let message = format!("`{}` is not known here", escaped(&word.string()));
                 findings.push(
-                    Diagnostic::warning("unset-variable", message)
-                        .at(&Place::new(source, word.span()), "taken to be no words")
-                        .with_help("set it in the script if it holds arguments"),
+                    Diagnostic::error("unset-variable", message)
+                        .at(&Place::new(source, word.span()), "it may be any argument")
+                        .with_help("set it in the script if it holds arguments, or leave it out"),
                 );
             }
             (None, Some(last)) if !last.is_complete => last.values.push(word.clone()),
@@ -57,15 +57,9 @@ pub(super) fn arguments(
     last_of_each(all.collect(), findings)
 }
 
-/// A variable and nothing else, of which nothing is known.
+/// A word that begins with what is not known: a variable, or what a command prints.
 fn is_open(word: &Text) -> bool {
-    let text = word.string();
-    let name = text.strip_prefix('$').unwrap_or_default();
-    let name = name
-        .strip_prefix('{')
-        .and_then(|name| name.strip_suffix('}'))
-        .unwrap_or(name);
-    is_variable_name(name)
+    word.starts_with("$") || word.starts_with("`")
 }
 
 struct Gathered {

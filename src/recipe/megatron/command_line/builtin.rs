@@ -1,8 +1,10 @@
 //! Commands that a shell runs itself: they set variables, end the script, or read more of it.
 
 use super::lexer::Item;
-use super::script::{Flow, Halt, Script, as_word, command_name, item_span};
-use super::shell::{Taken, TooLong, Value};
+use super::script::{
+    Flow, Halt, Script, as_word, command_name, element_assigned, item_span, not_followed,
+};
+use super::shell::{TooLong, Value};
 use super::text::{NO_CHAR, Text};
 use super::word::{Piece, Word};
 
@@ -27,7 +29,7 @@ impl Script {
             "export" | "declare" | "typeset" | "local" | "readonly" => {
                 self.declare(&name, rest)?;
             }
-            "unset" => self.unset(rest),
+            "unset" => self.unset(rest)?,
             "set" => self.set(rest)?,
             "shift" => self.shift(rest),
             "read" | "mapfile" | "readarray" | "getopts" => self.forget_named(rest),
@@ -38,7 +40,10 @@ impl Script {
                 let is_target = rest.first().and_then(command_name).as_deref() == Some("-v");
                 self.forget_named(rest.get(1..2).filter(|_| is_target).unwrap_or_default());
             }
-            "source" | "." => self.sourced.push(item_span(first)),
+            "source" | "." => {
+                self.shell.has_sourced = true;
+                self.sourced.push(item_span(first));
+            }
             "eval" => {
                 return self.evaluated(rest).map(Some);
             }
@@ -122,31 +127,45 @@ impl Script {
                 values,
             } => (name, *appends, self.shell.fields(values, &mut remarks)?),
         };
-        // Each round of a loop adds to what the one before left.
-        let grows = self.is_repeated && (appends || mentions(item, &name.string()));
         let value = Value {
             words,
             is_array: matches!(item, Item::Array { .. }),
-            conditional: self
-                .condition_at(name.span())
-                .or_else(|| grows.then(|| (name.span(), Taken::FirstRound))),
             remarks,
+            ..Value::default()
         };
         self.shell.assign(name, value, appends);
         Ok(())
     }
 
     /// `export NAME=value`, `export NAME`, `declare -x NAME=value`, `declare -a NAME=(...)`.
-    fn declare(&mut self, word: &str, items: &[Item]) -> Result<(), TooLong> {
+    fn declare(&mut self, word: &str, items: &[Item]) -> Result<(), Halt> {
         let (mut exports, mut takes_back) = (word == "export", false);
+        let mut is_odd = word == "readonly";
         let mut is_local = matches!(word, "local" | "declare" | "typeset");
         for item in items {
             let name = match item {
                 Item::Word(_) | Item::Arithmetic(_) => command_name(item),
                 Item::Assignment { name, .. } | Item::Array { name, .. } => Some(name.string()),
             };
-            let Some(name) = name else { continue };
+            if let Some((array, at)) = element_assigned(item) {
+                self.shell.forget(&array, at);
+                continue;
+            }
+            let Some(name) = name else {
+                // `export "$A"`: which names it sets is not known.
+                self.sourced.push(item_span(item));
+                continue;
+            };
+            if let (Item::Word(_), Some(options)) = (item, name.strip_prefix('+')) {
+                takes_back |= options.contains('x');
+                continue;
+            }
             if let (Item::Word(_), Some(options)) = (item, name.strip_prefix('-')) {
+                if word != "export" && options.contains('n') {
+                    // A name for another name.
+                    return Err(not_followed(item_span(item)));
+                }
+                is_odd |= options.contains(['i', 'l', 'u', 'c', 'r']);
                 exports |= options.contains('x');
                 // `export -n NAME` takes it back.
                 takes_back |= word == "export" && options.contains('n');
@@ -165,6 +184,14 @@ impl Script {
                 Item::Assignment { name, .. } | Item::Array { name, .. } => name.span(),
                 Item::Word(_) | Item::Arithmetic(_) => literal_of(item).span(),
             };
+            let keeps = word == "readonly";
+            let sets = !matches!(item, Item::Word(_));
+            if is_odd && sets && !keeps {
+                self.shell.forget(&name, at.clone());
+            }
+            if is_odd {
+                self.shell.mark_odd(&name);
+            }
             match (takes_back, exports) {
                 (true, _) => self.shell.unexport(&name),
                 (false, true) => self.shell.export(&name, at),
@@ -174,16 +201,47 @@ impl Script {
         Ok(())
     }
 
-    fn unset(&mut self, items: &[Item]) {
+    /// `unset NAME`, `unset -f NAME`, `unset "NAME[2]"`, `unset ${!PREFIX*}`.
+    fn unset(&mut self, items: &[Item]) -> Result<(), Halt> {
+        let mut is_of_functions = false;
         for item in items {
+            let at = item_span(item);
             let Some(name) = command_name(item) else {
+                // Any name.
+                self.shell.forget_all("", &at);
                 continue;
             };
-            match self.condition_at(item_span(item)) {
-                Some((at, _)) => self.shell.doubt(&name, at),
-                None => self.shell.unset(&name),
+            if let Some(options) = name.strip_prefix('-') {
+                is_of_functions |= options.contains('f');
+                continue;
+            }
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let length = name.find(|c| !is_name(c)).unwrap_or(name.len());
+            let prefix = name.strip_prefix("${!").and_then(|rest| {
+                let rest = rest.strip_suffix('}')?;
+                rest.strip_suffix(['*', '@'])
+            });
+            if is_of_functions {
+                if self.functions.remove(&name).is_some() && self.undecided.is_some() {
+                    return Err(not_followed(at));
+                }
+            } else if let Some(prefix) = prefix {
+                self.shell.forget_all(prefix, &at);
+            } else if name.contains(['$', '`']) {
+                self.shell.forget_all("", &at);
+            } else if length < name.len() || self.shell.is_odd(&name) {
+                self.shell.forget(&name[..length], at);
+            } else if self.shell.is_set(&name) {
+                self.shell.unset(&name);
+            } else if self.undecided.is_some() && self.functions.contains_key(&name) {
+                return Err(not_followed(at));
+            } else {
+                // Where no variable has the name, a function's.
+                self.functions.remove(&name);
+                self.shell.unset(&name);
             }
         }
+        Ok(())
     }
 
     /// `set -a`, `set -- a b`
@@ -209,8 +267,8 @@ impl Script {
         if end < items.len() {
             let words: Vec<Word> = items[end + 1..].iter().map(as_word).collect();
             let fields = self.shell.fields(&words, &mut Vec::new())?;
-            let is_sure = self.condition_at(0..0).is_none();
-            self.shell.positional = is_sure.then(|| fields.into());
+            self.shell.positional = Some(fields.into());
+            self.shell.is_positional_lost = false;
         }
         Ok(())
     }
@@ -218,15 +276,17 @@ impl Script {
     fn shift(&mut self, items: &[Item]) {
         let count = items.first().and_then(command_name);
         let count = count.map_or(Some(1), |count| count.parse::<usize>().ok());
-        let is_sure = self.condition_at(0..0).is_none();
-        let given = self.shell.positional.take();
-        self.shell.positional = match (given, count) {
-            (Some(given), Some(count)) if is_sure => {
-                let left = given.get(count..).unwrap_or_default();
-                Some(left.to_vec().into())
-            }
-            _ => None,
+        let Some(given) = self.shell.positional.take() else {
+            return;
         };
+        match count {
+            Some(count) => {
+                // More than there are: none is taken.
+                let left = given.get(count..).unwrap_or(&given);
+                self.shell.positional = Some(left.to_vec().into());
+            }
+            None => self.shell.is_positional_lost = true,
+        }
     }
 
     /// Variables that another command fills.
@@ -240,10 +300,7 @@ impl Script {
     }
 
     fn forget(&mut self, name: &str, item: &Item) {
-        match self.condition_at(item_span(item)) {
-            Some((at, _)) => self.shell.doubt(name, at),
-            None => self.shell.forget(name),
-        }
+        self.shell.forget(name, item_span(item));
     }
 
     /// `((N = 3))`, `let N+=1`: what is assigned in an expression is not known.
@@ -257,21 +314,8 @@ impl Script {
         let names = text.split(|c: char| !is_word(c));
         let names = names.filter(|name| name.starts_with(|c: char| !c.is_ascii_digit()));
         for name in names.filter(|name| !name.is_empty()) {
-            match self.condition_at(expression.span()) {
-                Some((at, _)) => self.shell.doubt(name, at),
-                None => self.shell.forget(name),
-            }
+            self.shell.forget(name, expression.span());
         }
-    }
-}
-
-/// Whether an assignment's value has the variable itself in it.
-fn mentions(item: &Item, name: &str) -> bool {
-    let is_it = |piece: &Piece| matches!(piece, Piece::Variable(other) if other.name == name);
-    match item {
-        Item::Assignment { value, .. } => value.iter().any(is_it),
-        Item::Array { values, .. } => values.iter().flatten().any(is_it),
-        Item::Word(_) | Item::Arithmetic(_) => false,
     }
 }
 

@@ -7,7 +7,9 @@
 
 mod arguments;
 mod arithmetic;
+mod branch;
 mod builtin;
+mod flow;
 mod lexer;
 mod parse;
 mod program;
@@ -78,6 +80,23 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
     (findings.error_count() == errors_before).then_some(job)
 }
 
+/// The program of Megatron-LM whose training is simulated.
+const SIMULATED: &str = "pretrain_gpt.py";
+
+/// Beginnings of the names of its others, at the root of Megatron-LM and in its `examples`.
+const OTHER_PROGRAMS: [&str; 10] = [
+    "pretrain_bert",
+    "pretrain_t5",
+    "pretrain_mamba",
+    "pretrain_hybrid",
+    "pretrain_ict",
+    "pretrain_vision",
+    "pretrain_vlm",
+    "pretrain_retro",
+    "pretrain_biencoder",
+    "train_rl",
+];
+
 fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
     let at = |span: &Range<usize>| Place::new(source, span.clone());
     match error {
@@ -97,6 +116,12 @@ fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
         ScriptError::TooMany(span) => {
             let message = format!("there are more than {LAUNCHES_MAX} launches");
             Diagnostic::error("too-many", message).at(&at(span), "one too many")
+        }
+        ScriptError::NotFollowed(span) => {
+            let message = "what this does to the script is not followed";
+            Diagnostic::error("not-followed", message)
+                .at(&at(span), "anything behind it may hang on this")
+                .with_help("a log of the job says what it ran with")
         }
         ScriptError::TooDeep(span) => {
             let message = "commands run commands without end";
@@ -167,6 +192,13 @@ impl Reader<'_> {
                 ),
             );
         }
+        for span in &script.without_arguments {
+            let message = "what this loop makes of the script's arguments is not read";
+            findings.push(Diagnostic::warning("not-read", message).at(
+                &self.place(span),
+                "skipped, as where there are no arguments",
+            ));
+        }
         for span in &script.sourced {
             findings.push(
                 Diagnostic::warning("not-read", "a file that the script reads is not read here")
@@ -181,7 +213,11 @@ impl Reader<'_> {
         let name = |launch: &Launch| launch.program.as_ref().map(base_name).unwrap_or_default();
         let pretrains = |launch: &&Launch| name(launch).starts_with("pretrain");
         let has_flag = |launch: &&Launch| launch.arguments.iter().any(|a| a.starts_with("--"));
-        let mut launches: Vec<&Launch> = all.iter().filter(pretrains).collect();
+        let is_simulated = |launch: &&Launch| name(launch) == SIMULATED;
+        let mut launches: Vec<&Launch> = all.iter().filter(is_simulated).collect();
+        if launches.is_empty() {
+            launches = all.iter().filter(pretrains).collect();
+        }
         if launches.is_empty() {
             launches = all.iter().filter(has_flag).collect();
         }
@@ -195,6 +231,12 @@ impl Reader<'_> {
         if launches.is_empty() {
             findings.push(self.no_launch(script));
         }
+        let programs = launches.iter().filter_map(|launch| launch.program.as_ref());
+        for program in programs {
+            if let Some(finding) = self.of_program(program) {
+                findings.push(finding);
+            }
+        }
         if launches.len() > PHASES_MAX {
             let message = format!("there are more than {PHASES_MAX} launches");
             let span = launches[PHASES_MAX]
@@ -206,6 +248,31 @@ impl Reader<'_> {
             launches.truncate(PHASES_MAX);
         }
         launches
+    }
+
+    /// Another program than the one that is simulated trains another model, or may.
+    fn of_program(&self, program: &Text) -> Option<Diagnostic> {
+        let name = base_name(program);
+        let stem = name.strip_suffix(".py").unwrap_or(&name);
+        let path = program.string();
+        let is_other = OTHER_PROGRAMS.iter().any(|other| stem.starts_with(other))
+            || path.starts_with("tools/")
+            || path.contains("/tools/");
+        let place = self.place(&program.span());
+        let note = format!("what is simulated is Megatron-LM's `{SIMULATED}`");
+        let shown = escaped(&path);
+        if name == SIMULATED {
+            return None;
+        }
+        Some(if is_other {
+            let message = format!("`{shown}` does not train what is simulated");
+            let finding = Diagnostic::error("other-program", message);
+            finding.at(&place, "another program").with_note(note)
+        } else {
+            let message = format!("`{shown}` is not known: taken as `{SIMULATED}`");
+            let finding = Diagnostic::warning("other-program", message);
+            finding.at(&place, "not read").with_note(note)
+        })
     }
 
     fn no_launch(&self, script: &Script) -> Diagnostic {
@@ -333,6 +400,7 @@ impl Reader<'_> {
                 Remark::Absent(span) => {
                     Diagnostic::warning("unset-variable", "these words are not known here")
                         .at(&self.place(span), "taken to be none")
+                        .with_note("what is checked is the script as it runs without arguments")
                 }
                 Remark::Conditional {
                     name,
@@ -341,23 +409,26 @@ impl Reader<'_> {
                     taken,
                 } => {
                     let name = escaped(name);
-                    let (message, label) = match taken {
-                        Taken::Last => (
+                    let (code, message, label) = match taken {
+                        Taken::Branch => (
+                            "undecided-branch",
                             format!("`{name}` depends on a branch of the script"),
-                            "the last assignment in the text is taken",
+                            "not known here",
                         ),
-                        Taken::Before => (
-                            format!("`{name}` depends on a branch of the script"),
-                            "what was assigned before it is taken",
+                        Taken::Other => (
+                            "unset-variable",
+                            format!("`{name}` is set in a way that is not followed"),
+                            "not known here",
                         ),
                         Taken::FirstRound => (
+                            "undecided-branch",
                             format!("`{name}` has several values in a loop"),
                             "the first one is taken",
                         ),
                     };
-                    Diagnostic::warning("undecided-branch", message)
+                    Diagnostic::warning(code, message)
                         .at(&self.place(used), label)
-                        .with_context(Some(&self.place(assigned)), "assigned here")
+                        .with_context(Some(&self.place(assigned)), "set here")
                 }
             });
         }

@@ -16,6 +16,8 @@ pub(super) struct Node {
     pub kind: Kind,
     /// Its first character.
     pub at: Char,
+    /// `!` before it.
+    pub is_negated: bool,
     /// `&&` or `||` before it: whether it runs follows from what runs before.
     pub is_joined: bool,
     /// Part of a pipe, or run beside the script: what it assigns is lost.
@@ -27,10 +29,18 @@ pub(super) enum Kind {
     Simple(Simple),
     Brace(Vec<Node>),
     Subshell(Vec<Node>),
-    /// `if`, `while`, `until`, `case`: what decides, and what may run.
+    /// `if`, `case`: what decides, and what may run, in order.
     Branches {
         first: Vec<Node>,
-        others: Vec<Vec<Node>>,
+        others: Vec<Other>,
+        /// An `else`, or a pattern `*`: one of them does run.
+        is_exhaustive: bool,
+    },
+    /// `while`, `until`.
+    Repeated {
+        first: Vec<Node>,
+        body: Vec<Node>,
+        is_while: bool,
     },
     /// `for`, `select`: a variable and its values; `None` with `((...))` or without `in`.
     Loop {
@@ -42,6 +52,14 @@ pub(super) enum Kind {
         name: String,
         body: Rc<Node>,
     },
+}
+
+/// What may run.
+#[derive(Clone, Debug)]
+pub(super) enum Other {
+    Body(Vec<Node>),
+    /// Of an `elif`: the bodies behind it see what it sets.
+    Condition(Vec<Node>),
 }
 
 /// Words of one command: never empty.
@@ -263,7 +281,9 @@ impl<'a> Parser<'a> {
     }
 
     fn command(&mut self) -> Result<Node, LexError> {
+        let mut is_negated = false;
         while matches!(self.keyword().as_deref(), Some("!" | "time")) {
+            is_negated |= self.keyword().as_deref() == Some("!");
             self.advance();
         }
         if self.token == self.tokens.len() {
@@ -300,6 +320,7 @@ impl<'a> Parser<'a> {
         Ok(Node {
             kind,
             at,
+            is_negated,
             is_joined: false,
             is_own_shell: false,
         })
@@ -345,19 +366,25 @@ impl<'a> Parser<'a> {
         let ends = ["elif", "else", "fi"].map(Ended::Keyword);
         let (first, _) = self.list(&then, "if", at)?;
         let mut others = Vec::new();
-        loop {
+        let is_exhaustive = loop {
             let (body, ended) = self.list(&ends, "if", at)?;
-            others.push(body);
+            others.push(Other::Body(body));
             match ended {
-                Ended::Keyword("elif") => others.push(self.list(&then, "if", at)?.0),
-                Ended::Keyword("else") => {
-                    others.push(self.list(&ends[2..], "if", at)?.0);
-                    break;
+                Ended::Keyword("elif") => {
+                    others.push(Other::Condition(self.list(&then, "if", at)?.0));
                 }
-                _ => break,
+                Ended::Keyword("else") => {
+                    others.push(Other::Body(self.list(&ends[2..], "if", at)?.0));
+                    break true;
+                }
+                _ => break false,
             }
-        }
-        Ok(Kind::Branches { first, others })
+        };
+        Ok(Kind::Branches {
+            first,
+            others,
+            is_exhaustive,
+        })
     }
 
     fn repeated(&mut self, at: Char) -> Result<Kind, LexError> {
@@ -365,8 +392,11 @@ impl<'a> Parser<'a> {
         self.advance();
         let (first, _) = self.list(&[Ended::Keyword("do")], &keyword, at)?;
         let (body, _) = self.list(&[Ended::Keyword("done")], &keyword, at)?;
-        let others = vec![body];
-        Ok(Kind::Branches { first, others })
+        Ok(Kind::Repeated {
+            first,
+            body,
+            is_while: keyword == "while",
+        })
     }
 
     fn loop_over(&mut self, at: Char) -> Result<Kind, LexError> {
@@ -414,22 +444,27 @@ impl<'a> Parser<'a> {
         }
         self.advance();
         let mut others = Vec::new();
+        let mut is_exhaustive = false;
         loop {
             self.skip_ends();
             if self.is_at(Ended::Keyword("esac")) {
                 self.advance();
                 break;
             }
+            is_exhaustive |= self.keyword().as_deref() == Some("*");
             self.pattern(at)?;
             let ends = [Ended::CaseEnd, Ended::Keyword("esac")];
             let (body, ended) = self.list(&ends, "case", at)?;
-            others.push(body);
+            others.push(Other::Body(body));
             if ended == Ended::Keyword("esac") {
                 break;
             }
         }
-        let first = Vec::new();
-        Ok(Kind::Branches { first, others })
+        Ok(Kind::Branches {
+            first: Vec::new(),
+            others,
+            is_exhaustive,
+        })
     }
 
     /// `a|b)`, `(a)`

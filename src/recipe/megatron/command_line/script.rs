@@ -8,10 +8,10 @@ use std::rc::Rc;
 use super::lexer::{self, Item};
 use super::parse::{Kind, Node, Parser, Simple, first_char};
 use super::program::{
-    Change, Launch, changed, changes, inner_script, is_flag, other_script, program_at,
+    Change, Launch, changed, changes, inner_script, is_flag, is_name, other_script, program_at,
     reads_document, starts_none, unread_launch,
 };
-use super::shell::{Exported, Remark, Saved, Shell, Taken, TooLong, Value};
+use super::shell::{Exported, Remark, Saved, Shell, TooLong, Value};
 use super::text::{Char, NO_CHAR, Text};
 use super::word::{self, LexError, Piece, Word};
 use crate::recipe::limits::{LAUNCHES_MAX, SCRIPT_DEPTH_MAX, SCRIPT_NESTING_MAX};
@@ -21,7 +21,7 @@ use crate::recipe::megatron::catalogue::{Effect, variable};
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub(super) shell: Shell,
-    functions: BTreeMap<String, Rc<Node>>,
+    pub(super) functions: BTreeMap<String, Rc<Node>>,
     called: BTreeSet<String>,
     pub launches: Vec<Launch>,
     /// Words of lines that begin with a flag: a list of arguments without a launcher.
@@ -33,13 +33,15 @@ pub(super) struct Script {
     /// Launchers whose program was not found.
     pub unread: Vec<Range<usize>>,
     /// Where the outermost condition begins that decides whether what is read now runs.
-    undecided: Option<Range<usize>>,
-    /// Within a loop: what is assigned there may be assigned again.
-    pub(super) is_repeated: bool,
+    pub(super) undecided: Option<Range<usize>>,
+    /// A `return` on some ways to here: whether the rest of the function runs is not known.
+    pub(super) may_have_returned: bool,
+    /// Loops over the script's own arguments: there are none.
+    pub without_arguments: Vec<Range<usize>>,
     /// What `local` hides, for each function that runs.
     pub(super) locals: Vec<Vec<(String, Saved)>>,
     /// Commands within commands that run.
-    depth: usize,
+    pub(super) depth: usize,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(super) enum ScriptError {
     TooDeep(Range<usize>),
     /// More launches than anyone writes.
     TooMany(Range<usize>),
+    /// What this does to the script is not followed, and anything may hang on it.
+    NotFollowed(Range<usize>),
 }
 
 /// Where a script goes on.
@@ -133,11 +137,17 @@ impl Script {
         }
     }
 
-    fn nodes(&mut self, nodes: &[Node]) -> Result<Flow, Halt> {
-        for node in nodes {
+    pub(super) fn nodes(&mut self, nodes: &[Node]) -> Result<Flow, Halt> {
+        for (index, node) in nodes.iter().enumerate() {
             match self.node(node)? {
                 Flow::Next => {}
                 flow => return Ok(flow),
+            }
+            if std::mem::take(&mut self.may_have_returned) {
+                let at = range_of(node.at);
+                self.maybe(&at, |script| script.nodes(&nodes[index + 1..]))?;
+                self.may_have_returned = true;
+                break;
             }
         }
         Ok(Flow::Next)
@@ -145,24 +155,30 @@ impl Script {
 
     pub(super) fn node(&mut self, node: &Node) -> Result<Flow, Halt> {
         self.deeper(node.at)?;
-        let outer = self.undecided.clone();
-        if node.is_joined {
-            self.undecided.get_or_insert(range_of(node.at));
-        }
+        let flow = match node.is_joined {
+            true => {
+                self.maybe(&range_of(node.at), |script| script.in_its_shell(node))?;
+                Flow::Next
+            }
+            false => self.in_its_shell(node)?,
+        };
+        self.depth -= 1;
+        Ok(flow)
+    }
+
+    fn in_its_shell(&mut self, node: &Node) -> Result<Flow, Halt> {
         let mark = node.is_own_shell.then(|| self.shell.enter());
         let flow = self.kind(&node.kind, node.at).map_err(|halt| match halt {
             Halt::TooLong(TooLong) => Halt::Script(ScriptError::TooLong(range_of(node.at))),
             halt => halt,
         })?;
-        if let Some(mark) = mark {
-            self.shell.leave(mark);
+        match mark {
+            Some(mark) => {
+                self.shell.leave(mark);
+                Ok(Flow::Next)
+            }
+            None => Ok(flow),
         }
-        self.undecided = outer;
-        self.depth -= 1;
-        Ok(match node.is_joined || node.is_own_shell {
-            true => Flow::Next,
-            false => flow,
-        })
     }
 
     pub(super) fn deeper(&mut self, at: Char) -> Result<(), Halt> {
@@ -189,63 +205,29 @@ impl Script {
                 self.shell.leave(mark);
                 Ok(Flow::Next)
             }
-            Kind::Branches { first, others } => self.branches(first, others, at),
+            Kind::Branches {
+                first,
+                others,
+                is_exhaustive,
+            } => self.branches(first, others, *is_exhaustive, &range_of(at)),
+            Kind::Repeated {
+                first,
+                body,
+                is_while,
+            } => self.repeated(first, body, *is_while, &range_of(at)),
             Kind::Loop {
                 variable,
                 values,
                 body,
-            } => self.loop_over(variable.as_ref(), values, body),
+            } => self.loop_over(variable.as_ref(), values, body, &range_of(at)),
             Kind::Function { name, body } => {
-                self.functions.insert(name.clone(), body.clone());
+                let old = self.functions.insert(name.clone(), body.clone());
+                if self.undecided.is_some() && old.is_some() {
+                    return Err(not_followed(range_of(at)));
+                }
                 Ok(Flow::Next)
             }
         }
-    }
-
-    /// What decides runs; the rest may run: an `exit` in it ends only itself.
-    fn branches(&mut self, first: &[Node], others: &[Vec<Node>], at: Char) -> Result<Flow, Halt> {
-        match self.nodes(first)? {
-            Flow::Next => {}
-            flow => return Ok(flow),
-        }
-        let outer = self.undecided.clone();
-        self.undecided.get_or_insert(range_of(at));
-        for body in others {
-            self.nodes(body)?;
-        }
-        self.undecided = outer;
-        Ok(Flow::Next)
-    }
-
-    /// The first round of a loop.
-    fn loop_over(
-        &mut self,
-        variable: Option<&Text>,
-        values: &[Word],
-        body: &[Node],
-    ) -> Result<Flow, Halt> {
-        let mut remarks = Vec::new();
-        let values = self.shell.fields(values, &mut remarks)?;
-        if let Some(name) = variable {
-            let is_known = |word: &Text| !word.0.iter().any(|(c, _)| matches!(c, '$' | '`' | '{'));
-            match values.first().filter(|word| is_known(word)) {
-                Some(first) => {
-                    let several = values.len() > 1;
-                    let value = Value {
-                        words: vec![first.clone()],
-                        conditional: several.then(|| (name.span(), Taken::FirstRound)),
-                        remarks,
-                        ..Value::default()
-                    };
-                    self.shell.assign(name, value, false);
-                }
-                None => self.shell.forget(&name.string()),
-            }
-        }
-        let outer = std::mem::replace(&mut self.is_repeated, true);
-        self.nodes(body)?;
-        self.is_repeated = outer;
-        Ok(Flow::Next)
     }
 
     pub(super) fn simple(&mut self, command: &Simple) -> Result<Flow, Halt> {
@@ -259,16 +241,21 @@ impl Script {
             }
             return Ok(Flow::Next);
         };
+        if let Some((name, at)) = element_assigned(first) {
+            for assignment in command.items.iter().filter(is_assignment) {
+                self.assign(assignment)?;
+            }
+            let others = rest.iter().filter_map(element_assigned);
+            for (name, at) in others.chain([(name, at)]) {
+                self.shell.forget(&name, at);
+            }
+            return Ok(Flow::Next);
+        }
         if let Some(flow) = self.builtin(first, &rest[1..], assignments)? {
             return Ok(flow);
         }
         self.program(assignments, rest, command)?;
         Ok(Flow::Next)
-    }
-
-    /// Whether what is read now may not run.
-    pub(super) fn condition_at(&self, at: Range<usize>) -> Option<(Range<usize>, Taken)> {
-        self.undecided.is_some().then_some((at, Taken::Last))
     }
 
     pub(super) fn is_function(&self, name: &str) -> bool {
@@ -299,8 +286,12 @@ impl Script {
         }
         let own = Some(Rc::new(arguments));
         let outer = std::mem::replace(&mut self.shell.positional, own);
+        let was_lost = std::mem::replace(&mut self.shell.is_positional_lost, false);
+        let had_returned = std::mem::replace(&mut self.may_have_returned, false);
         self.locals.push(Vec::new());
         let flow = self.node(&body)?;
+        self.may_have_returned = had_returned;
+        self.shell.is_positional_lost = was_lost;
         let locals = self.locals.pop().expect("pushed above");
         for (name, saved) in temporary.into_iter().chain(locals).rev() {
             self.shell.restore(&name, saved);
@@ -389,6 +380,7 @@ impl Script {
         }
         // A `$1` that the script left is its caller's, as far as none is given here.
         self.shell.positional = (!positional.is_empty()).then(|| Rc::new(positional));
+        self.shell.is_positional_lost = false;
         let count = self.launches.len();
         self.commands(&script.0)?;
         self.tell_from(count, &remarks);
@@ -461,6 +453,10 @@ impl Script {
     }
 }
 
+pub(super) fn not_followed(at: Range<usize>) -> Halt {
+    Halt::Script(ScriptError::NotFollowed(at))
+}
+
 /// A variable whose value a branch decides, and from which bits may follow.
 fn in_doubt(exported: &Exported, used: &Range<usize>) -> Option<Remark> {
     let (assigned, taken) = exported.conditional.clone()?;
@@ -474,6 +470,20 @@ fn in_doubt(exported: &Exported, used: &Range<usize>) -> Option<Remark> {
         assigned,
         taken,
     })
+}
+
+/// `NAME[index]=value`: one element, whose array is not known from then on.
+pub(super) fn element_assigned(item: &Item) -> Option<(String, Range<usize>)> {
+    let Item::Word(word) = item else { return None };
+    let Some(Piece::Literal {
+        text,
+        is_quoted: false,
+    }) = word.first()
+    else {
+        return None;
+    };
+    let (name, _) = text.split_once('[')?;
+    is_name(&name).then(|| (name.string(), name.span()))
 }
 
 /// Where a character stands; nowhere for [`NO_CHAR`].

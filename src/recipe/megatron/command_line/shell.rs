@@ -15,42 +15,69 @@ use crate::recipe::limits::{ENV_COUNT_MAX, SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
 pub(super) struct Value {
     pub words: Vec<Text>,
     pub is_array: bool,
-    /// Assigned where a script decides whether to: the name as it stands there, and what is
-    /// taken.
+    /// Assigned where a script decides whether to, or in a way that is not followed: the name as
+    /// it stands there, and what is taken.
     pub conditional: Option<(Range<usize>, Taken)>,
     /// About the words that it was made of.
     pub remarks: Vec<Remark>,
+    /// Where it was assigned.
+    pub at: Range<usize>,
+}
+
+impl Value {
+    /// Of which nothing is known.
+    pub fn unknown(at: Range<usize>, why: Taken) -> Value {
+        debug_assert_ne!(why, Taken::FirstRound, "that one is known");
+        Value {
+            conditional: Some((at.clone(), why)),
+            at,
+            ..Value::default()
+        }
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        let why = self.conditional.as_ref().map(|(_, taken)| *taken);
+        matches!(why, Some(Taken::Branch | Taken::Other))
+    }
 }
 
 /// Which of several values is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// That of the last assignment.
-    Last,
-    /// What the variable held before: what a branch assigns is not known.
-    Before,
+    /// None: a branch decides.
+    Branch,
+    /// None: what changes it is not followed.
+    Other,
     /// The first round of a loop.
     FirstRound,
 }
 
 /// A name: what it holds, and since when it is exported.
 #[derive(Clone, Debug, Default)]
-struct Slot {
-    value: Option<Rc<Value>>,
-    exported: Option<(usize, Range<usize>)>,
+pub(super) struct Slot {
+    pub value: Option<Rc<Value>>,
+    pub exported: Option<(usize, Range<usize>)>,
+    /// Exported on some ways to here only.
+    pub is_maybe_exported: bool,
+    /// `readonly`, `declare -i`: what an assignment does to it is not followed.
+    pub is_odd: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shell {
-    slots: BTreeMap<String, Slot>,
+    pub(super) slots: BTreeMap<String, Slot>,
     /// `set -a`: every assignment exports.
     pub exports_all: bool,
     /// `$1` and so on, where they are known.
     pub positional: Option<Rc<Vec<Text>>>,
-    /// What was overwritten since the outermost shell began another one.
-    journal: Vec<(String, Slot)>,
-    /// Shells within shells.
-    depth: usize,
+    /// Whether even their number is not known.
+    pub is_positional_lost: bool,
+    /// Whether a file was read that may have set anything.
+    pub has_sourced: bool,
+    /// What was overwritten since the outermost shell or branch began.
+    pub(super) journal: Vec<(String, Slot)>,
+    /// Shells and branches within shells.
+    pub(super) depth: usize,
     /// Exports so far: the order of the environment.
     export_count: usize,
     /// Characters and words that expansion has made so far.
@@ -63,6 +90,7 @@ pub(super) struct Mark {
     journal: usize,
     exports_all: bool,
     positional: Option<Rc<Vec<Text>>>,
+    is_positional_lost: bool,
 }
 
 /// Something about an expansion that a reader of its words should know.
@@ -100,6 +128,7 @@ impl Shell {
             journal: self.journal.len(),
             exports_all: self.exports_all,
             positional: self.positional.clone(),
+            is_positional_lost: self.is_positional_lost,
         }
     }
 
@@ -111,11 +140,14 @@ impl Shell {
         }
         self.exports_all = mark.exports_all;
         self.positional = mark.positional;
+        self.is_positional_lost = mark.is_positional_lost;
     }
 
     /// What another program starts with: exported variables only.
     pub fn forget_unexported(&mut self) -> Result<(), TooLong> {
-        let is_own = |(_, slot): &(&String, &Slot)| slot.exported.is_none();
+        let is_unknown = |slot: &Slot| slot.value.as_ref().is_some_and(|v| v.is_unknown());
+        // What is not known stays so, whatever the other program makes of its name.
+        let is_own = |(_, slot): &(&String, &Slot)| slot.exported.is_none() && !is_unknown(slot);
         let own = self.slots.iter().filter(is_own);
         let own: Vec<String> = own.map(|(name, _)| name.clone()).collect();
         self.count(self.slots.len())?;
@@ -124,7 +156,7 @@ impl Shell {
     }
 
     /// The slot of a name, to be changed: within another shell it is kept as it was.
-    fn slot(&mut self, name: &str) -> &mut Slot {
+    pub(super) fn slot(&mut self, name: &str) -> &mut Slot {
         if self.depth > 0 {
             let old = self.slots.get(name).cloned().unwrap_or_default();
             self.journal.push((name.to_string(), old));
@@ -135,8 +167,14 @@ impl Shell {
     /// Assigns, or appends to what was assigned before.
     pub fn assign(&mut self, name: &Text, mut value: Value, appends: bool) {
         let key = name.string();
-        let old = self.slots.get(&key).and_then(|slot| slot.value.clone());
-        if let (true, Some(old)) = (appends, &old) {
+        let slot = self.slots.get(&key);
+        let old = slot.and_then(|slot| slot.value.clone());
+        value.at = name.span();
+        if slot.is_some_and(|slot| slot.is_odd) {
+            value = Value::unknown(name.span(), Taken::Other);
+        } else if let (true, Some(old)) = (appends, old.as_ref().filter(|old| old.is_unknown())) {
+            value = (**old).clone();
+        } else if let (true, Some(old)) = (appends, &old) {
             let mut joined = old.words.clone();
             match (old.is_array || value.is_array, joined.first_mut()) {
                 (false, Some(first)) => {
@@ -149,16 +187,8 @@ impl Shell {
             value.conditional = value.conditional.or_else(|| old.conditional.clone());
             value.remarks.extend(old.remarks.iter().cloned());
             value.words = joined;
-        } else if let (Some((at, Taken::Last)), Some(old)) = (&value.conditional, &old)
-            && is_unknown(&value)
-            && !is_unknown(old)
-        {
-            // An option of the script, `N=$2`, over a value that stands in it.
-            let conditional = Some((at.clone(), Taken::Before));
-            value = Value {
-                conditional,
-                ..(**old).clone()
-            };
+        } else if appends && value.is_array && slot.is_some_and(|slot| slot.exported.is_some()) {
+            value = Value::unknown(name.span(), Taken::Other);
         }
         // The first of them say enough; more would grow with every assignment.
         value.remarks.truncate(REMARKS_MAX);
@@ -172,22 +202,35 @@ impl Shell {
         *self.slot(name) = Slot::default();
     }
 
-    /// The variable's value is not known from here on.
-    pub fn forget(&mut self, name: &str) {
-        self.slot(name).value = None;
+    pub fn is_set(&self, name: &str) -> bool {
+        self.slots
+            .get(name)
+            .is_some_and(|slot| slot.value.is_some())
     }
 
-    /// Under a condition a value is lost, or read from elsewhere: it is kept, and a remark with it.
-    pub fn doubt(&mut self, name: &str, at: Range<usize>) {
-        let old = self.slots.get(name).and_then(|slot| slot.value.clone());
-        if let Some(old) = old {
-            let conditional = Some((at, Taken::Before));
-            let value = Value {
-                conditional,
-                ..(*old).clone()
-            };
-            self.slot(name).value = Some(Rc::new(value));
+    /// What is assigned to it from here on is not known.
+    pub fn mark_odd(&mut self, name: &str) {
+        self.slot(name).is_odd = true;
+    }
+
+    pub fn is_odd(&self, name: &str) -> bool {
+        self.slots.get(name).is_some_and(|slot| slot.is_odd)
+    }
+
+    /// The variable's value is not known from here on.
+    pub fn forget(&mut self, name: &str, at: Range<usize>) {
+        let exports = self.exports_all;
+        self.slot(name).value = Some(Rc::new(Value::unknown(at.clone(), Taken::Other)));
+        if exports {
+            self.export(name, at);
         }
+    }
+
+    /// As [`Shell::forget`], for every name that begins so.
+    pub fn forget_all(&mut self, prefix: &str, at: &Range<usize>) {
+        let begins = |name: &&String| name.starts_with(prefix);
+        let names: Vec<String> = self.slots.keys().filter(begins).cloned().collect();
+        names.iter().for_each(|name| self.forget(name, at.clone()));
     }
 
     pub fn export(&mut self, name: &str, at: Range<usize>) {
@@ -196,10 +239,13 @@ impl Shell {
         let slot = self.slot(name);
         let order = slot.exported.as_ref().map_or(order, |(first, _)| *first);
         slot.exported = Some((order, at));
+        slot.is_maybe_exported = false;
     }
 
     pub fn unexport(&mut self, name: &str) {
-        self.slot(name).exported = None;
+        let slot = self.slot(name);
+        slot.exported = None;
+        slot.is_maybe_exported = false;
     }
 
     /// Exported variables that have a value, in order of first mention: one more than there may
@@ -237,6 +283,7 @@ impl Shell {
             }))
         };
         match name.parse::<usize>() {
+            Ok(_) if self.is_positional_lost => None,
             Ok(index) => {
                 let given = self.positional.as_ref().filter(|_| index > 0)?;
                 of_words(given.get(index - 1).cloned().into_iter().collect(), false)
@@ -273,6 +320,9 @@ impl Shell {
         for _ in 0..NAMES_MAX {
             let value = self.known(&name)?;
             remarks.extend(of_condition(&name, used.clone(), &value));
+            if value.is_unknown() {
+                return None;
+            }
             let text = value.words.first()?.string();
             if let Some(number) = arithmetic::number(text.trim()) {
                 return Some(number);
@@ -367,6 +417,18 @@ impl Shell {
         remarks: &mut Vec<Remark>,
     ) -> Result<(), TooLong> {
         let known = self.known(&variable.name);
+        let is_own = matches!(variable.name.as_str(), "@" | "*");
+        let is_lost = match &known {
+            Some(value) => value.is_unknown() || is_named(value, variable),
+            None if is_own => self.is_positional_lost,
+            None => variable.all.is_some() && self.has_sourced,
+        };
+        if is_lost {
+            let remark = |value| of_condition(&variable.name, variable.text.span(), value);
+            remarks.extend(known.as_deref().and_then(remark));
+            fields.put(&variable.text.0, true);
+            return Ok(());
+        }
         let known = match &variable.index {
             Some(index) => known.and_then(|value| element(&value, index)),
             None => known,
@@ -392,8 +454,11 @@ impl Shell {
         }
         let Some(value) = known else {
             match variable.all {
-                // `"$@"`, or all of an array that is set nowhere.
-                Some(_) => remarks.push(Remark::Absent(variable.text.span())),
+                // `"$@"`, or all of an array that is set nowhere: `"$*"` is a word still.
+                Some(is_several) => {
+                    remarks.push(Remark::Absent(variable.text.span()));
+                    fields.put(&[], variable.is_quoted && !is_several);
+                }
                 None => fields.put(&variable.text.0, true),
             }
             return Ok(());
@@ -442,23 +507,31 @@ fn element(value: &Value, index: &str) -> Option<Rc<Value>> {
         is_array: false,
         conditional: value.conditional.clone(),
         remarks: value.remarks.clone(),
+        at: value.at.clone(),
     }))
 }
 
 fn of_slot((_, name, slot): (usize, &str, &Slot)) -> Option<Exported> {
     let (value, (_, at)) = (slot.value.as_ref()?, slot.exported.as_ref()?);
+    let doubt = (at.clone(), Taken::Branch);
+    let doubt = slot.is_maybe_exported.then_some(doubt);
+    let is_unknown = doubt.is_some() || value.is_unknown();
+    let first = || value.words.first().map(Text::string).unwrap_or_default();
     Some(Exported {
         name: name.to_string(),
-        value: value.words.first().map(Text::string).unwrap_or_default(),
+        value: match is_unknown {
+            true => format!("${name}"),
+            false => first(),
+        },
         at: at.clone(),
-        conditional: value.conditional.clone(),
+        conditional: value.conditional.clone().or(doubt),
     })
 }
 
-/// Whether something in a value is not known: a `$` or a back quote is left in it.
-fn is_unknown(value: &Value) -> bool {
-    let mut chars = value.words.iter().flat_map(|word| &word.0);
-    chars.any(|(c, _)| matches!(c, '$' | '`'))
+/// All of an array whose elements have names: their order is the shell's.
+fn is_named(value: &Value, variable: &Variable) -> bool {
+    let is_named = |word: &Text| word.starts_with("[");
+    variable.all.is_some() && value.is_array && value.words.iter().any(is_named)
 }
 
 fn of_condition(name: &str, used: Range<usize>, value: &Value) -> Option<Remark> {
@@ -492,6 +565,9 @@ impl Fields {
 
     fn put_value(&mut self, words: &[Text], variable: &Variable, splits: bool) {
         let joins = variable.all == Some(false) && variable.is_quoted;
+        if words.is_empty() && variable.is_quoted && variable.all != Some(true) {
+            self.put(&[], true);
+        }
         for (index, word) in words.iter().enumerate() {
             match (index, joins || !splits) {
                 (0, _) => {}

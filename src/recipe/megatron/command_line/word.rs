@@ -257,8 +257,10 @@ impl<'a> WordReader<'a> {
     fn double_quoted(&mut self) -> Result<(), LexError> {
         let open = self.at;
         self.at += 1;
-        // Nothing between quotes is a word still.
-        self.literal(self.at..self.at, true);
+        // Nothing between quotes is a word still; `"$@"` may be none.
+        if self.peek(0) == Some('"') {
+            self.literal(self.at..self.at, true);
+        }
         loop {
             match self.peek(0) {
                 None => return Err(error(self.text, "this quote is not closed", open)),

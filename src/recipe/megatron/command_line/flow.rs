@@ -1,0 +1,266 @@
+//! Branches and loops: what may run is followed, and what it changes is not known behind it.
+
+use std::ops::Range;
+
+use super::branch::{Fork, Way};
+use super::lexer::Item;
+use super::parse::{Kind, Node, Other};
+use super::script::{Flow, Halt, Script, as_word, not_followed};
+use super::shell::{Taken, Value};
+use super::text::Text;
+use super::word::{Word, literal_word};
+
+impl Script {
+    /// What may run, or may not.
+    pub(super) fn maybe(
+        &mut self,
+        at: &Range<usize>,
+        run: impl FnOnce(&mut Self) -> Result<Flow, Halt>,
+    ) -> Result<(), Halt> {
+        let fork = self.shell.fork();
+        let mut ways = Vec::new();
+        self.way(&fork, &mut ways, at, run)?;
+        self.join(fork, &ways, true, at)
+    }
+
+    /// One of several ways. Behind one that exits nothing runs.
+    fn way(
+        &mut self,
+        fork: &Fork,
+        ways: &mut Vec<Way>,
+        at: &Range<usize>,
+        run: impl FnOnce(&mut Self) -> Result<Flow, Halt>,
+    ) -> Result<Flow, Halt> {
+        let outer = self.undecided.clone();
+        self.undecided.get_or_insert(at.clone());
+        let flow = run(self)?;
+        self.undecided = outer;
+        let way = self.shell.end_way(fork);
+        match flow {
+            Flow::Exit => {}
+            Flow::Return => {
+                self.may_have_returned = true;
+                ways.push(way);
+            }
+            Flow::Next => ways.push(way),
+        }
+        Ok(flow)
+    }
+
+    fn join(
+        &mut self,
+        fork: Fork,
+        ways: &[Way],
+        stays: bool,
+        at: &Range<usize>,
+    ) -> Result<(), Halt> {
+        match self.shell.join(fork, ways, stays, at) {
+            true => Ok(()),
+            false => Err(not_followed(at.clone())),
+        }
+    }
+
+    /// `if` and `case`: one body, where what decides is known; else any of them.
+    pub(super) fn branches(
+        &mut self,
+        condition: &[Node],
+        others: &[Other],
+        is_exhaustive: bool,
+        at: &Range<usize>,
+    ) -> Result<Flow, Halt> {
+        let is_condition = |other: &Other| matches!(other, Other::Condition(_));
+        let end = others.iter().position(is_condition).unwrap_or(others.len());
+        let (bodies, rest) = others.split_at(end);
+        match self.nodes(condition)? {
+            Flow::Next => {}
+            flow => return Ok(flow),
+        }
+        let otherwise = |script: &mut Self| match rest {
+            [Other::Condition(condition), others @ ..] => {
+                script.depth += 1;
+                if script.depth > crate::recipe::limits::SCRIPT_NESTING_MAX * 2 {
+                    return Err(not_followed(at.clone()));
+                }
+                let flow = script.branches(condition, others, is_exhaustive, at);
+                script.depth -= 1;
+                flow
+            }
+            _ => match bodies.get(1) {
+                Some(Other::Body(body)) => script.nodes(body),
+                _ => Ok(Flow::Next),
+            },
+        };
+        match (self.decided(condition)?, bodies.first()) {
+            (Some(true), Some(Other::Body(body))) => return self.nodes(body),
+            (Some(false), _) => return otherwise(self),
+            _ => {}
+        }
+        let fork = self.shell.fork();
+        let mut ways = Vec::new();
+        for body in bodies {
+            if let Other::Body(body) = body {
+                self.way(&fork, &mut ways, at, |script| script.nodes(body))?;
+            }
+        }
+        if !rest.is_empty() {
+            self.way(&fork, &mut ways, at, otherwise)?;
+        }
+        let stays = !is_exhaustive && rest.is_empty();
+        let is_end = ways.is_empty() && !stays;
+        self.join(fork, &ways, stays, at)?;
+        Ok(if is_end { Flow::Exit } else { Flow::Next })
+    }
+
+    /// `while`, `until`: the first round, which may not be.
+    pub(super) fn repeated(
+        &mut self,
+        condition: &[Node],
+        body: &[Node],
+        is_while: bool,
+        at: &Range<usize>,
+    ) -> Result<Flow, Halt> {
+        if is_while && self.asks_for_arguments(condition) {
+            self.without_arguments.push(at.clone());
+            return Ok(Flow::Next);
+        }
+        self.maybe(at, |script| match script.nodes(condition)? {
+            Flow::Next => script.nodes(body),
+            flow => Ok(flow),
+        })?;
+        Ok(Flow::Next)
+    }
+
+    /// `while [ $# -gt 0 ]`, `while getopts ...`: false where the script has no arguments.
+    fn asks_for_arguments(&self, condition: &[Node]) -> bool {
+        if self.shell.positional.is_some() || self.shell.is_positional_lost {
+            return false;
+        }
+        let Some(items) = only_command(condition) else {
+            return false;
+        };
+        let literal = |item: &Item| literal_word(&as_word(item));
+        let words: Vec<Option<String>> = items.iter().map(literal).collect();
+        let words: Vec<&str> = words.iter().map(|w| w.as_deref().unwrap_or("$")).collect();
+        match words.as_slice() {
+            ["[" | "[[", "$#", "-gt" | "-ne", "0", "]" | "]]"] => true,
+            ["[" | "[[", "$#", "-ge", "1", "]" | "]]"] => true,
+            ["test", "$#", "-gt" | "-ne", "0"] => true,
+            ["(($#))" | "(( $# ))" | "(($#>0))" | "(( $# > 0 ))"] => true,
+            ["getopts", _, _] => true,
+            _ => false,
+        }
+    }
+
+    /// The first round of a loop.
+    pub(super) fn loop_over(
+        &mut self,
+        variable: Option<&Text>,
+        values: &[Word],
+        body: &[Node],
+        at: &Range<usize>,
+    ) -> Result<Flow, Halt> {
+        let mut remarks = Vec::new();
+        let values = self.shell.fields(values, &mut remarks)?;
+        let is_known = |word: &Text| {
+            let mut chars = word.0.iter().map(|(c, _)| *c);
+            !chars.any(|c| matches!(c, '$' | '`' | '{' | '*' | '?' | '['))
+        };
+        let first = values.first().filter(|word| is_known(word));
+        let outer = self.undecided.clone();
+        let fork = self.shell.fork();
+        if let Some(name) = variable {
+            match first {
+                Some(first) => {
+                    let several = values.len() > 1;
+                    let value = Value {
+                        words: vec![first.clone()],
+                        conditional: several.then(|| (name.span(), Taken::FirstRound)),
+                        remarks,
+                        ..Value::default()
+                    };
+                    self.shell.assign(name, value, false);
+                }
+                None => self.shell.forget(&name.string(), name.span()),
+            }
+        }
+        if first.is_none() {
+            self.undecided.get_or_insert(at.clone());
+        }
+        let flow = self.nodes(body)?;
+        self.undecided = outer;
+        self.may_have_returned |= flow == Flow::Return;
+        let way = self.shell.end_way(&fork);
+        self.join(fork, &[way], true, at)?;
+        // A round that surely runs, and ends the script.
+        let ends = flow == Flow::Exit && first.is_some();
+        Ok(if ends { Flow::Exit } else { Flow::Next })
+    }
+
+    /// Whether a condition holds, where all of it is known: `[ "$TP" -gt 1 ]`, `[[ $A == b ]]`.
+    fn decided(&mut self, condition: &[Node]) -> Result<Option<bool>, Halt> {
+        let Some(items) = only_command(condition) else {
+            return Ok(None);
+        };
+        let words: Vec<Word> = items.iter().map(as_word).collect();
+        let first = words.first().and_then(literal_word).unwrap_or_default();
+        if !matches!(first.as_str(), "[" | "[[" | "test") {
+            return Ok(None);
+        }
+        let fields = self.shell.fields(&words, &mut Vec::new())?;
+        let texts: Vec<String> = fields.iter().map(Text::string).collect();
+        let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        if first != "test" {
+            texts.pop();
+        }
+        let is_plain = |text: &&str| {
+            let is_sign = |c| matches!(c, '$' | '`' | '*' | '?' | '[' | '\\' | '(' | '{' | '~');
+            !text.contains(is_sign)
+        };
+        if !texts.iter().skip(1).all(is_plain)
+            || texts.len() != words.len() - usize::from(first != "test")
+        {
+            return Ok(None);
+        }
+        Ok(match texts[1..] {
+            ["-n", text] => Some(!text.is_empty()),
+            ["-z", text] => Some(text.is_empty()),
+            [a, operator, b] => compared(a, operator, b),
+            _ => None,
+        })
+    }
+}
+
+/// The words of a condition that is one command.
+fn only_command(condition: &[Node]) -> Option<&[Item]> {
+    match condition {
+        [node] if !node.is_negated && !node.is_joined && !node.is_own_shell => match &node.kind {
+            Kind::Simple(command) => Some(&command.items),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn compared(a: &str, operator: &str, b: &str) -> Option<bool> {
+    match operator {
+        "=" | "==" => return Some(a == b),
+        "!=" => return Some(a != b),
+        _ => {}
+    }
+    let number = |text: &str| {
+        let is_one = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        // `[[ 010 -eq 8 ]]` holds.
+        let is_plain = is_one && (text == "0" || !text.starts_with('0'));
+        is_plain.then(|| text.parse::<i64>().ok()).flatten()
+    };
+    let (a, b) = (number(a)?, number(b)?);
+    match operator {
+        "-eq" => Some(a == b),
+        "-ne" => Some(a != b),
+        "-gt" => Some(a > b),
+        "-ge" => Some(a >= b),
+        "-lt" => Some(a < b),
+        "-le" => Some(a <= b),
+        _ => None,
+    }
+}
