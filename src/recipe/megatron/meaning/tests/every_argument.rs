@@ -186,6 +186,7 @@ fn outcome(read: &Read) -> String {
         recipe,
         world,
         rerun,
+        open,
         ..
     } = &read.understood;
     let said: Vec<(&str, &str)> = read
@@ -194,7 +195,7 @@ fn outcome(read: &Read) -> String {
         .filter(|finding| finding.code != "wrong-value")
         .map(|finding| (finding.code, finding.message.as_str()))
         .collect();
-    format!("{recipe:?} {world:?} {rerun:?} {said:?}")
+    format!("{recipe:?} {world:?} {rerun:?} {open:?} {said:?}")
 }
 
 /// Every value of an argument that is tried.
