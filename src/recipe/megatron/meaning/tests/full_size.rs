@@ -294,6 +294,6 @@ fn a_vocabulary_is_not_padded_to_multiples_of_nothing() {
         let (place, _) = found[0].place.as_ref().expect("a place");
         assert_eq!(&place.source.text[place.span.clone()], unit);
     }
-    let read = line("", "--make-vocab-size-divisible-by 1 --vocab-size 1001");
-    assert_eq!(read.understood.recipe.unwrap().padded_vocab_size, 1001);
+    let read = line("", "--make-vocab-size-divisible-by 1 --vocab-size 1004");
+    assert_eq!(read.understood.recipe.unwrap().padded_vocab_size, 1004);
 }
