@@ -415,3 +415,18 @@ fn a_lost_report_ends_with_70_and_a_closed_pipe_does_not() {
         );
     }
 }
+
+#[test]
+fn an_adapter_has_a_name_and_what_is_asked_for_is_shown_escaped() {
+    let bench = Bench::new();
+    for verb in [&["check", "recipe.toml"][..], &["replay", "0"], &["doctor"]] {
+        for name in ["", " "] {
+            let said = bench.refused(&[verb, &["--adapter", name]].concat());
+            assert!(said.contains("a part of a name"), "{verb:?}: {said}");
+        }
+    }
+    let output = bench.run(&["check", "recipe.toml", "--adapter", "no\nsuch"]);
+    assert_eq!(output.status.code(), Some(5));
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(!said.contains("no\nsuch"), "{said}");
+}

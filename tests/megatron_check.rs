@@ -245,3 +245,30 @@ fn a_failure_is_replayed_without_the_job() {
     assert_eq!(code, 1, "{text}{errors}");
     assert!(text.contains("attention_backward"), "{text}");
 }
+
+/// A launch script of one rank with learned positions, deterministic.
+const ONE_RANK: &str = "\
+export CUDA_DEVICE_MAX_CONNECTIONS=1 NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 NCCL_ALGO=Ring \
+    CUBLAS_WORKSPACE_CONFIG=:4096:8
+torchrun --nproc-per-node 1 pretrain_gpt.py --num-layers 2 --hidden-size 64 \
+    --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 \
+    --global-batch-size 4 --train-iters 10 --lr 1e-3 --min-lr 0 --bf16 \
+    --tokenizer-type NullTokenizer --vocab-size 1000 --mock-data --deterministic-mode
+";
+
+#[test]
+fn one_rank_with_learned_positions_is_not_vacuous_for_being_made_small() {
+    let folder = Folder::new();
+    let path = folder.0.path().join("one.sh");
+    std::fs::write(&path, ONE_RANK).expect("a writable folder");
+    let (code, report) = folder.check(&path, &["--accept", "input"]);
+    assert_eq!(code, 0, "{:#}", report["vacuity"]);
+    assert_eq!(change(&report, "seq_length"), Some(("64", "32")));
+    let open = report["not_covered"].as_array().unwrap().iter();
+    let named = open.filter(|what| what.as_str().unwrap().starts_with("bf16 matrix products"));
+    assert_eq!(named.count(), 1, "{:#}", report["not_covered"]);
+    // Four tokens, of which none occurs three times, say nothing of sums of more.
+    let set = "recipe.seq_length=4";
+    let (code, report) = folder.check(&path, &["--accept", "input", "--set", set]);
+    assert_eq!(code, 4, "{:#}", report["vacuity"]);
+}

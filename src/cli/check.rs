@@ -122,8 +122,8 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
         let finding = nothing_checked(&scenario);
         return output.refuse(name, vec![finding], Exit::NothingChecked);
     }
-    if let Some(finding) = memory::refusal(&scenario) {
-        return output.refuse(name, vec![finding], Exit::Usage);
+    if let Some((finding, exit)) = memory::refusal(&scenario, options) {
+        return output.refuse(name, vec![finding], exit);
     }
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 
+use super::engine::adapter_name;
 use super::output::{self, ObjectFormat};
 use crate::diagnostic::escaped;
 use crate::engine::EngineChoice;
@@ -21,7 +22,7 @@ pub(super) struct DoctorArgs {
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: ObjectFormat,
     /// Only adapters with this in their name, backend or driver; exit code 5 where none has
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = adapter_name)]
     adapter: Option<String>,
     /// Exit code 5 where no adapter can be used
     #[arg(long)]

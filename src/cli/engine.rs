@@ -11,7 +11,7 @@ pub(super) struct EngineArgs {
     #[arg(long, value_enum, value_name = "ENGINE")]
     engine: Option<EngineKind>,
     /// The adapter of the wgpu engine: part of its name, backend or driver [default: the best]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = adapter_name)]
     adapter: Option<String>,
     /// Threads that run kernels; results do not depend on it [default: the machine's cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -101,6 +101,15 @@ fn begin_again() {
 #[cfg(not(unix))]
 fn begin_again() {}
 
+/// A part of an adapter's name. An empty one is a part of all names: as a variable that is not set
+/// would choose another adapter in silence, it is refused.
+pub(super) fn adapter_name(text: &str) -> Result<String, &'static str> {
+    match text.trim().is_empty() {
+        true => Err("a part of a name, backend or driver is expected; leave it out for the best"),
+        false => Ok(text.to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +123,12 @@ mod tests {
             workers,
         }
         .choice()
+    }
+
+    #[test]
+    fn an_empty_name_is_no_adapter() {
+        assert!(adapter_name("").is_err() && adapter_name(" \t").is_err());
+        assert_eq!(adapter_name("llvm"), Ok("llvm".to_owned()));
     }
 
     #[test]

@@ -5,20 +5,25 @@ use std::io::IsTerminal;
 use super::output::talk;
 use crate::diagnostic::Diagnostic;
 use crate::prove::memory::{GIB, Memory};
-use crate::prove::room;
+use crate::prove::{CheckOptions, room};
+use crate::report::Exit;
 use crate::scenario::Scenario;
 
 /// Estimates above this are told where no progress bar is.
 const WORTH_TELLING: u64 = GIB;
 
-/// Why the scenario is refused, if it needs more than the machine has to give.
-pub(super) fn refusal(scenario: &Scenario) -> Option<Diagnostic> {
-    let refusal = room::refusal(scenario);
-    if refusal.is_none() && !std::io::stderr().is_terminal() {
-        let memory = Memory::of(scenario).ok()?;
-        if memory.total() > WORTH_TELLING {
-            talk(&format!("{}: about {memory}", scenario.name));
-        }
+/// Why the scenario is refused, and how bitproof ends, if it needs more than the machine or the
+/// adapter has to give.
+pub(super) fn refusal(scenario: &Scenario, options: &CheckOptions) -> Option<(Diagnostic, Exit)> {
+    if let Some(finding) = room::refusal(scenario) {
+        return Some((finding, Exit::Usage));
     }
-    refusal
+    if let Some(finding) = room::arena_refusal(scenario, &options.engine) {
+        return Some((finding, Exit::NothingChecked));
+    }
+    let memory = Memory::of(scenario).ok()?;
+    if !std::io::stderr().is_terminal() && memory.total() > WORTH_TELLING {
+        talk(&format!("{}: about {memory}", scenario.name));
+    }
+    None
 }

@@ -3,7 +3,7 @@
 use crate::engine::EngineError;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::CheckError;
-use crate::prove::{CheckOptions, Progress, Token};
+use crate::prove::{CheckOptions, Progress, Token, TokenError};
 use crate::report::Exit;
 use crate::scenario::Scenario;
 use crate::world::WorldError;
@@ -33,6 +33,10 @@ pub(super) fn help_of(error: &CheckError) -> Option<&'static str> {
         CheckError::Engine(source) | CheckError::World(WorldError::Engine { source, .. }) => {
             Some(source.help())
         }
+        CheckError::Token(TokenError::OtherBuild { .. }) => Some(
+            "repeat the --engine and --adapter of the check, on its machine; a token of another \
+             version of bitproof cannot be replayed: check again",
+        ),
         _ => None,
     }
 }
@@ -44,6 +48,7 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
         | CheckError::Options(_)
         | CheckError::Corpus(_)
         | CheckError::Checkpoint(_)
+        | CheckError::Token(_)
         | CheckError::Input(_) => Exit::Usage,
         CheckError::World(error) => match error {
             WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. } => Exit::Divergent,
@@ -58,5 +63,19 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
             Exit::NothingChecked
         }
         CheckError::Kernel(_) | CheckError::Engine(_) | CheckError::Internal(_) => Exit::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_of_another_engine_is_told_how_to_choose_it() {
+        let [token, here] = ["01", "02"].map(str::to_owned);
+        let other = CheckError::Token(TokenError::OtherBuild { token, here });
+        let help = help_of(&other).expect("a help");
+        assert!(help.contains("--engine") && help.contains("--adapter"));
+        assert_eq!(exit_of(&other), Exit::Usage);
     }
 }

@@ -100,8 +100,8 @@ fn reproduce(
     output: &mut Output,
 ) -> Exit {
     let name = args.token.clone();
-    if let Some(finding) = memory::refusal(&scenario) {
-        return output.refuse(name, vec![finding], Exit::Usage);
+    if let Some((finding, exit)) = memory::refusal(&scenario, options) {
+        return output.refuse(name, vec![finding], exit);
     }
     let bars = Bars::new(args.run.quiet);
     match prover::replay(scenario, token, options, &bars) {

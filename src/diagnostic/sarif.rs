@@ -37,9 +37,9 @@ pub fn sarif(diagnostics: &[Diagnostic], exit_code: u8) -> Value {
                 "semanticVersion": env!("CARGO_PKG_VERSION"),
                 "rules": rules,
             }},
-            // A fault of the tool itself, not of what it looked at (3.20.14).
+            // A fault of the tool itself, or of what it runs on, not of what it looked at (3.20.14).
             "invocations": [{
-                "executionSuccessful": exit_code != INTERNAL,
+                "executionSuccessful": ![NOTHING_CHECKED, INTERNAL].contains(&exit_code),
                 "exitCode": exit_code,
             }],
             "columnKind": "unicodeCodePoints",
@@ -48,6 +48,8 @@ pub fn sarif(diagnostics: &[Diagnostic], exit_code: u8) -> Value {
     })
 }
 
+/// The exit code where nothing was checked: no adapter, or none that is large enough.
+const NOTHING_CHECKED: u8 = 5;
 /// The exit code of an internal error.
 const INTERNAL: u8 = 70;
 
@@ -281,10 +283,11 @@ mod tests {
         let log = sarif(&[], 0);
         assert_eq!(complaints(&log), Vec::<String>::new());
         assert_eq!(log["runs"][0]["results"], json!([]));
-        assert_eq!(
-            sarif(&[], 70)["runs"][0]["invocations"][0]["executionSuccessful"],
-            false
-        );
+        for (code, is_successful) in [(0, true), (1, true), (2, true), (5, false), (70, false)] {
+            let log = sarif(&[], code);
+            let invocation = &log["runs"][0]["invocations"][0];
+            assert_eq!(invocation["executionSuccessful"], is_successful, "{code}");
+        }
     }
 
     #[test]

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::diagnostic::escaped;
 use crate::fault::Component;
 use crate::numerics::Digest;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
-use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
+use crate::prove::check::{CheckOptions, Findings};
 use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
@@ -19,8 +18,7 @@ use crate::prove::outcome::{
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
-use crate::prove::{Grade, token, vacuity, witness};
-use crate::recipe::Recipe;
+use crate::prove::{Grade, token, uncovered, vacuity, witness};
 use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
 use crate::train::Trainer;
 use crate::world::{GroupId, RunRecord};
@@ -91,7 +89,7 @@ pub(super) fn outcome(
         losses,
         regression: None,
         certificate: certificate(session, options, &findings.reference, is_replay),
-        not_covered: not_covered(session),
+        not_covered: uncovered::sentences(session),
         not_said: not_said(grade, verdicts.across.is_some()),
     }
 }
@@ -482,101 +480,6 @@ fn assumptions(is_replay: bool) -> Vec<String> {
     ]
     .map(str::to_string)
     .to_vec()
-}
-
-fn not_covered(session: &Session) -> Vec<String> {
-    let mut list = vec![
-        "other inputs, where a point is proved by L1 to L4 only".to_string(),
-        "other drivers, GPUs and compilers than the engine named here".to_string(),
-        "the insides of closed kernels: cuBLAS, cuDNN, FlashAttention and their autotuning"
-            .to_string(),
-        "the real order of sums inside network switches (NVLS, SHARP)".to_string(),
-        "rings and trees that NCCL's own search finds: orders inside a node are the topology \
-         file's"
-            .to_string(),
-        "hardware corruption, and whether the training is correct".to_string(),
-    ];
-    list.extend(own_arithmetic(session));
-    let recipe = &session.scenario.recipe;
-    list.extend(run_synchronously(recipe));
-    list.extend(session.environment.assumed(&recipe.nccl_reductions()));
-    list.push(format!(
-        "hazards after the first {HAZARD_STEPS} steps, and anything after step {}",
-        session.scenario.steps
-    ));
-    list.push(match session.plans_at_full_size {
-        true => "plans at buffer sizes other than those of `[full_size]`".to_string(),
-        false => {
-            "plans at buffer sizes other than the scenario's and 256 MiB, the two that are compared"
-                .to_string()
-        }
-    });
-    if !session.scenario.checkpoint.reshard.is_empty() {
-        list.push(
-            "whether the sums of the other layouts could have differed at full size: check each \
-             layout as a recipe of its own"
-                .to_string(),
-        );
-        if session.options.use_distributed_optimizer {
-            list.push(
-                "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \
-                 optimizer's state on another TP or PP only with \
-                 --dist-ckpt-optim-fully-reshardable"
-                    .to_string(),
-            );
-        }
-    }
-    let variables = recipe.variables_not_covered();
-    let changes = |(name, what)| format!("what {} changes: {what}", escaped(name));
-    list.extend(variables.map(changes));
-    list
-}
-
-/// What an adapter that is not strict leaves open.
-fn own_arithmetic(session: &Session) -> Option<String> {
-    let identity = session.engine_identity();
-    if identity.strict {
-        return None;
-    }
-    let differing: Vec<&str> = session.self_test.differing().collect();
-    let found = match differing[..] {
-        [] => "its compiler may rewrite expressions, though the self-test found none that it does"
-            .to_string(),
-        _ => format!(
-            "its self-test differs from IEEE 754 in: {}",
-            differing.join(", ")
-        ),
-    };
-    Some(format!(
-        "sums that are exact, absorbed or ordered by IEEE 754's rules (L1 to L4), which count as \
-         bounded here: {} is not strict; {found}",
-        identity.adapter
-    ))
-}
-
-/// What the job does beside the training and the simulation does in its place.
-fn run_synchronously(recipe: &Recipe) -> impl Iterator<Item = String> {
-    let switches = [
-        (
-            recipe.async_save,
-            "async_save: the checkpoint is saved before the next step",
-        ),
-        (
-            recipe.overlap_grad_reduce,
-            "overlap_grad_reduce: gradients are reduced after the last backward",
-        ),
-        (
-            recipe.overlap_param_gather,
-            "overlap_param_gather: parameters are gathered before the next forward",
-        ),
-        (
-            recipe.num_virtual_stages_per_pipeline_rank > 1,
-            "overlap_p2p_comm, Megatron's default in an interleaved pipeline: sends between \
-             stages end before the next computation",
-        ),
-    ];
-    let on = switches.into_iter().filter(|(on, _)| *on);
-    on.map(|(_, what)| format!("hazards of {what} here; run synchronously, and not checked"))
 }
 
 fn not_said(grade: Grade, across: bool) -> String {

@@ -82,6 +82,24 @@ impl Memory {
     }
 }
 
+/// Words of the largest arena of one rank, on any of the scenario's layouts.
+///
+/// # Errors
+/// As [`Memory::of`].
+pub(super) fn largest_arena(scenario: &Scenario) -> Result<u64, OptionsError> {
+    let others = scenario.checkpoint.reshard.iter();
+    let others = others.filter_map(|layout| scenario.recipe.resharded(*layout).ok());
+    let mut largest = 0;
+    for recipe in others.chain([scenario.recipe.clone()]) {
+        let options = TrainOptions::from(&recipe);
+        options.check()?;
+        let stages = 0..options.layout.pipeline_model_parallel_size;
+        let words = stages.map(|stage| options.rank_words(stage).total());
+        largest = words.fold(largest, u64::max);
+    }
+    Ok(largest)
+}
+
 /// Bytes of all ranks' arenas, and of all that they persist.
 fn sizes(recipe: &Recipe) -> Result<(u64, u64), OptionsError> {
     let options = TrainOptions::from(recipe);

@@ -21,6 +21,7 @@ pub mod sweep;
 pub mod switch;
 pub mod token;
 pub mod twins;
+mod uncovered;
 pub mod vacuity;
 pub mod witness;
 

@@ -26,7 +26,7 @@ pub fn replay(
     let (scenario, build) = (session.scenario.content_hash(), session.build_hash());
     token
         .check_fresh(&scenario, &build)
-        .map_err(|error| CheckError::Input(error.to_string()))?;
+        .map_err(CheckError::Token)?;
     progress.begin("replay", u64::from(session.scenario.steps));
     let outcome = match token.variable {
         RESTART => replay_restart(&mut session, token, options, progress)?,

@@ -1,7 +1,8 @@
 //! Whether the machine has the memory that a check needs, asked before any of it is taken.
 
-use crate::diagnostic::Diagnostic;
-use crate::prove::memory::{GIB, Memory};
+use crate::diagnostic::{Diagnostic, escaped};
+use crate::engine::EngineChoice;
+use crate::prove::memory::{self, GIB, Memory};
 use crate::scenario::Scenario;
 
 /// The limit where the system does not tell what it has.
@@ -13,6 +14,37 @@ pub fn refusal(scenario: &Scenario) -> Option<Diagnostic> {
     let memory = Memory::of(scenario).ok()?;
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     too_large(&memory, available(&meminfo))
+}
+
+/// Why the scenario is refused on an engine whose arenas are limited, if a rank surely needs more:
+/// told before the engine has taken what it can.
+pub fn arena_refusal(scenario: &Scenario, engine: &EngineChoice) -> Option<Diagnostic> {
+    if *engine == EngineChoice::Cpu {
+        return None;
+    }
+    let words = memory::largest_arena(scenario).ok()?;
+    // What cannot be opened is told by the check itself.
+    let opened = engine.open(1).ok()?;
+    arena_too_large(words, opened.arena_words_max(), &opened.identity().adapter)
+}
+
+/// The estimate is up to a quarter above what a rank takes.
+fn arena_too_large(words: u64, most: u32, adapter: &str) -> Option<Diagnostic> {
+    if words / 5 * 4 <= u64::from(most) {
+        return None;
+    }
+    let mib = |words: u64| format!("{} MiB", words.div_ceil(1 << 18));
+    let message = format!("a rank needs about {} of the adapter's memory", mib(words));
+    Some(
+        Diagnostic::error("too-large-for-adapter", message)
+            .with_note(format!(
+                "{} binds {} at once, and a rank's memory is one binding",
+                escaped(adapter),
+                mib(u64::from(most))
+            ))
+            .with_help("check it with --engine cpu, whose memory is the machine's")
+            .with_help("more tensor- or pipeline-parallel ranks have less memory each"),
+    )
 }
 
 fn too_large(memory: &Memory, available: Option<u64>) -> Option<Diagnostic> {
@@ -67,6 +99,20 @@ mod tests {
         ] {
             assert_eq!(available(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_rank_that_no_adapter_binds_is_refused_with_a_way_out() {
+        let most = 1 << 25;
+        let sure = u64::from(most) / 4 * 5;
+        assert!(arena_too_large(sure, most, "a").is_none(), "it may fit");
+        let refused = arena_too_large(sure + 5, most, "an\u{1b} adapter").expect("it cannot fit");
+        assert!(refused.help[0].contains("--engine cpu"), "{refused:?}");
+        assert!(
+            refused.notes[0].contains("an\\u{1b} adapter binds 128 MiB"),
+            "{refused:?}"
+        );
+        assert!(arena_too_large(u64::MAX, u32::MAX, "cpu").is_some());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::prove::full_size::FullSizeCounts;
 use crate::prove::memory;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
+use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
 use crate::recipe::ReshardLayout;
 use crate::scenario::{Data, Free, Scenario};
@@ -49,6 +50,8 @@ pub enum CheckError {
     World(#[from] WorldError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
     #[error("{0}")]
     Input(String),
     #[error("internal: {0}")]

@@ -1,13 +1,14 @@
 //! What could not have failed: sums that are silent here and order-dependent in the real job, and
 //! sums that the scenario does not have at all.
 
+use crate::numerics::ladder::Rung;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::outcome::{VacuityFinding, VacuityReason};
 use crate::prove::sweep::{Silence, SilentPoint, Sweep};
 use crate::prove::switch::families_of;
 use crate::recipe::{LocalOrder, PositionEmbedding};
 use crate::scenario::Scenario;
-use crate::world::Family;
+use crate::world::{Choice, Family};
 
 /// Everything that could not have failed, silent points first.
 pub fn findings(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
@@ -25,7 +26,8 @@ fn silent(sweep: &Sweep) -> Vec<VacuityFinding> {
     let silent = sweep
         .silent
         .iter()
-        .filter(|((family, _), _)| !parts(*family));
+        .filter(|((family, _), _)| !parts(*family))
+        .filter(|((family, _), point)| !repeats_elsewhere(*family, point, sweep));
     let found = silent.map(|((family, _), point)| VacuityFinding {
         family: *family,
         reason: match (point.why, point.here <= 2) {
@@ -40,6 +42,20 @@ fn silent(sweep: &Sweep) -> Vec<VacuityFinding> {
         change: change(*family, point),
     });
     found.collect()
+}
+
+/// Whether a sum over the places of a token has two addends at `point` because no token of that
+/// microbatch occurs three times, while one of another microbatch does, in an order that is pinned
+/// for the whole family.
+fn repeats_elsewhere(family: Family, point: &SilentPoint, sweep: &Sweep) -> bool {
+    let few = point.rung == Rung::L0 && point.why == Silence::Addends;
+    let mut tallies = sweep.tallies.iter().filter(|(key, _)| key.family == family);
+    let all_pinned = tallies
+        .clone()
+        .all(|(key, _)| key.choice == Choice::Pinned.name());
+    let has_three =
+        tallies.any(|(key, tally)| key.rung == Some(Rung::Plan) && tally.addends_max >= 3);
+    family == Family::EmbeddingGrad && few && all_pinned && has_three
 }
 
 /// What would let the family differ here.
@@ -61,6 +77,9 @@ fn key(family: Family) -> String {
             format!("data_parallel_size ({key} over tensor and pipeline parallel size)")
         }
         (Family::MicrobatchAccumulation, key) => format!("microbatches ({key})"),
+        (Family::EmbeddingGrad, key) => {
+            format!("places of a token in a microbatch ({key}, or --data with words that repeat)")
+        }
         (_, key) => key.to_string(),
     }
 }

@@ -34,6 +34,9 @@ pub struct Imported {
     pub derived: Vec<Derivation>,
     pub arguments: Vec<JudgedArgument>,
     pub variables: Vec<JudgedArgument>,
+    /// Sentences for *not covered*, where a report has them.
+    #[serde(skip)]
+    pub open: Vec<&'static str>,
 }
 
 /// The scenario as text, for the reader of all scenarios.
@@ -278,6 +281,7 @@ fn imported(
         derived: understood.derived.clone(),
         arguments: understood.arguments.clone(),
         variables: understood.variables.clone(),
+        open: understood.open.clone(),
     }
 }
 

@@ -163,7 +163,8 @@ fn choose(wanted: Option<&str>) -> Result<(AdapterInfo, wgpu::Adapter), EngineEr
     let place = exact.or_else(|| found.iter().position(|(info, _)| matches(info)));
     match place.and_then(|place| found.into_iter().nth(place)) {
         None => Err(none(format!(
-            "none is called `{wanted}`; there is {}",
+            "none is called `{}`; there is {}",
+            wanted.escape_debug(),
             names.join(", ")
         ))),
         Some((info, _)) if info.refused.is_some() => {

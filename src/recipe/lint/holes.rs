@@ -379,10 +379,14 @@ fn rank_map(job: &Job<'_>) -> Option<Found> {
 
 fn bf16_sums(job: &Job<'_>) -> Option<Found> {
     let values = job.values;
-    let dest = "grad_reduce_in_bf16";
+    let wide = "accumulate_allreduce_grads_in_fp32";
+    let dest = match values.resolved(wide) {
+        Some(_) => wide,
+        None => "grad_reduce_in_bf16",
+    };
     let accumulates = values.flag("ddp_reduce_scatter_with_fp32_accumulation")
         && values.flag("use_distributed_optimizer");
-    let narrow = values.flag("bf16") && values.flag(dest) && !accumulates;
+    let narrow = values.reduces_in_bf16() && !accumulates;
     narrow
         .then(|| job.argument_found(dest, "gradients are summed in bf16", "rounded at each add"))?
 }

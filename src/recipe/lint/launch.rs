@@ -264,6 +264,15 @@ pub(super) const RULES: &[Rule] = &[
         find: async_save,
     },
     Rule {
+        id: "async-save-legacy",
+        severity: Error,
+        reason: "asynchronous saves are not implemented for the torch format: the first save \
+            ends the job",
+        source: "save_checkpoint, megatron/training/checkpointing.py",
+        fix: "use `--ckpt-format torch_dist`, or leave `--async-save` out",
+        find: async_save_legacy,
+    },
+    Rule {
         id: "memory-log-interval",
         severity: Error,
         reason: "memory is reported when a step is",
@@ -515,6 +524,14 @@ fn async_save(job: &Job<'_>) -> Option<Found> {
         && job.values.text("ckpt_format") != Some("torch");
     let message = "asynchronous saves are switched off";
     dropped.then(|| job.argument_found("async_save", message, "without a persistent worker"))?
+}
+
+fn async_save_legacy(job: &Job<'_>) -> Option<Found> {
+    let refused = job.values.flag("async_save")
+        && job.values.is_given("save")
+        && job.values.text("ckpt_format") == Some("torch");
+    let message = "asynchronous saves in the torch format";
+    refused.then(|| job.argument_found("async_save", message, "refused at the first save"))?
 }
 
 fn memory_log(job: &Job<'_>) -> Option<Found> {

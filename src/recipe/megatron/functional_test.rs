@@ -14,6 +14,16 @@ use super::{GivenJob, GivenKind, GivenPhase, GivenVariable};
 use crate::diagnostic::{Diagnostic, Findings, Source, escaped, nearest};
 use crate::recipe::limits::{ARGUMENTS_MAX, ENV_COUNT_MAX, PHASES_MAX, VALUES_BYTES_MAX};
 
+/// Types of Megatron-LM's functional tests (`tests/functional_tests/test_cases`).
+const TEST_TYPES: [&str; 6] = [
+    "regular",
+    "ckpt-resume",
+    "frozen-start",
+    "frozen-resume",
+    "release",
+    "checkpoint-consistency",
+];
+
 /// Keys of a document beside the phases.
 const KEYS: [&str; 11] = [
     "ENV_VARS",
@@ -96,7 +106,7 @@ impl<'a> Reader<'a> {
             match entry.key.text.as_str() {
                 "ENV_VARS" => job.env = self.variables(&entry),
                 "MODEL_ENV_VARS" => variables = Some(entry),
-                "TEST_TYPE" => job.test_type = self.word(&entry),
+                "TEST_TYPE" => job.test_type = self.test_type(&entry),
                 "MODE" => job.mode = self.word(&entry),
                 "LAUNCHER" => job.launcher = self.word(&entry),
                 key => match phase_number(key) {
@@ -341,6 +351,24 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+
+    /// A word that is none of Megatron's decides nothing here: the job is read as one that is not
+    /// resumed.
+    fn test_type(&mut self, entry: &Entry<'_>) -> Option<String> {
+        let word = self.word(entry)?;
+        if !TEST_TYPES.contains(&word.as_str()) {
+            let message = format!("`{}` is no type of test", escaped(&word));
+            let finding = Diagnostic::warning("unknown-test-type", message).at(
+                &self.document.place_of(entry.value),
+                "the job is read as one that is not resumed",
+            );
+            self.findings.push(match nearest(&word, TEST_TYPES) {
+                Some(known) => finding.with_help(format!("did you mean `{known}`?")),
+                None => finding.with_note(format!("types: {}", TEST_TYPES.join(", "))),
+            });
+        }
+        Some(word)
     }
 
     fn word(&mut self, entry: &Entry<'_>) -> Option<String> {

@@ -104,7 +104,10 @@ fn layers(full: &Recipe, chunks: u32) -> u32 {
 /// Sequence length and microbatch size.
 fn tokens(full: &Recipe, tensor: u32) -> (u32, u32) {
     let (length, samples) = match full.position_embedding_type {
-        PositionEmbedding::LearnedAbsolute => (SEQ_LENGTH_OF_SAMPLES, SAMPLES),
+        // One sample alone is as long as elsewhere: in fewer tokens hardly one occurs three times.
+        PositionEmbedding::LearnedAbsolute if full.micro_batch_size > 1 => {
+            (SEQ_LENGTH_OF_SAMPLES, SAMPLES)
+        }
         _ => (SEQ_LENGTH, 1),
     };
     // Sequence parallelism gives each rank its part, and every part is read in fours.

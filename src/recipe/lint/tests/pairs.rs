@@ -416,6 +416,14 @@ pub(super) const PAIRS: &[Pair] = &[
         ],
     ),
     (
+        "async-save-legacy",
+        [
+            "",
+            "--async-save: true\n--ckpt-format: torch\n--save: x\n--save-interval: 5\n",
+        ],
+        ["", "--async-save: true\n--ckpt-format: torch\n"],
+    ),
+    (
         "memory-log-interval",
         ["", "--log-interval: 10\n--log-memory-interval: 15\n"],
         ["", "--log-interval: 10\n--log-memory-interval: 20\n"],

@@ -306,7 +306,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     flag(
         "disable-bf16-reduced-precision-matmul",
-        NoBits("bitproof's matrix products accumulate in fp32, as cuBLAS does with this flag"),
+        Used("the partial sums of matrix products: fp32, as bitproof's are"),
     ),
     flag("deterministic-mode", Used("every order of [determinism]")),
     flag(

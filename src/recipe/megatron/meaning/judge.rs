@@ -68,6 +68,11 @@ fn verdict(
         let reason = "every linear layer has biases here (validate_args sets it then)";
         return (Verdict::NoBits, reason.to_string());
     }
+    let sums = "accumulate_allreduce_grads_in_fp32";
+    if dest == sums && values.flag("bf16") && values.resolved(sums).is_some() {
+        let reason = "the number format of gradient sums, as validate_args derived it";
+        return (Verdict::Used, reason.to_string());
+    }
     if dest == "save_interval" && !resumes {
         let reason = "read where a test resumes (TEST_TYPE ckpt-resume): other jobs are resumed \
             where the scenario says";

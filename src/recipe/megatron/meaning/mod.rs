@@ -48,6 +48,7 @@ pub fn understand(
     needs.extend(judge::needs_of_variables(&variables, findings));
     let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
     let world = world::world(job, index, &values, options.world, multiple, findings);
+    world::check_replicas(&values, &world, own.model_parallel_size, findings);
     let shown = job.kind != GivenKind::ArgumentDump;
     let mut derived = orders::orders(&values, &env, shown);
     let inputs = Inputs {
@@ -91,9 +92,19 @@ pub fn understand(
         arguments,
         variables,
         derived,
+        open: open(&values).into_iter().collect(),
         needs,
         recipe,
     }
+}
+
+/// PyTorch's default, without --disable-bf16-reduced-precision-matmul.
+const REDUCED_PRECISION: &str = "bf16 matrix products: cuBLAS may reduce split products in bf16 \
+    (allow_bf16_reduced_precision_reduction), and here they are reduced in fp32";
+
+fn open(values: &Values<'_>) -> Option<&'static str> {
+    let is_open = values.flag("bf16") && !values.flag("disable_bf16_reduced_precision_matmul");
+    is_open.then_some(REDUCED_PRECISION)
 }
 
 fn phase_index(job: &GivenJob, asked: usize, findings: &mut Findings) -> usize {

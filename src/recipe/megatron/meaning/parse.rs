@@ -31,7 +31,9 @@ pub(super) fn parse(argument: &Argument, spelling: Spelling, given: &GivenValue)
                 .to_string(),
             ))
         }
-        GivenValue::On | GivenValue::Off => wrong(argument, spelling, "no value", "a value"),
+        GivenValue::On => wrong(argument, spelling, "no value", "a value"),
+        // The script of functional tests passes the word on.
+        GivenValue::Off => one(argument, spelling, "false"),
         GivenValue::Text(text) => one(argument, spelling, text),
         GivenValue::List(words) => several(argument, spelling, words),
     }
@@ -40,6 +42,11 @@ pub(super) fn parse(argument: &Argument, spelling: Spelling, given: &GivenValue)
 fn flag(argument: &Argument, spelling: Spelling, given: &GivenValue) -> Parsed {
     let on = match given {
         GivenValue::On => true,
+        // Passed on by the script of functional tests: argparse refuses it as well.
+        GivenValue::Off if spelling != Spelling::Attribute => {
+            let expected = "no value: it is a switch, and Megatron's parser refuses one";
+            return wrong(argument, spelling, "false", expected);
+        }
         GivenValue::Off => false,
         GivenValue::Nothing => return Parsed::Value(Value::Nothing),
         // argparse refuses a switch's value, `--x=true` and `--x true` alike.
@@ -64,7 +71,6 @@ fn flag(argument: &Argument, spelling: Spelling, given: &GivenValue) -> Parsed {
             );
         }
     };
-    // `--no-x: false` leaves x alone.
     match (spelling, on) {
         (Spelling::Attribute | Spelling::Positive, on) => Parsed::Value(Value::Flag(on)),
         (Spelling::Negative, on) => Parsed::Value(Value::Flag(!on)),

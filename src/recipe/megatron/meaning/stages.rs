@@ -14,7 +14,36 @@ pub(super) struct Stages {
 /// `None` without interleaving.
 pub(super) fn stages(values: &Values<'_>, pp: u32, findings: &mut Findings) -> Option<Stages> {
     let pp = pp.max(1);
-    let found = hybrid(values, pp, findings)
+    let (chunks, source) = match values.resolved(RESOLVED) {
+        Some(_) => resolved(values, pp, findings)?,
+        None => asked(values, pp, findings)?,
+    };
+    (chunks > 1).then_some(Stages { chunks, source })
+}
+
+const RESOLVED: &str = "virtual_pipeline_model_parallel_size";
+
+/// What a log shows came of everything that cuts layers into virtual stages.
+fn resolved(values: &Values<'_>, pp: u32, findings: &mut Findings) -> Option<(u32, &'static str)> {
+    if values.is_given(RESOLVED) {
+        let chunks = values.count(RESOLVED)?;
+        return Some((chunks, "virtual-pipeline-model-parallel-size"));
+    }
+    let (chunks, source) = asked(values, pp, &mut Findings::default())?;
+    if chunks > 1 {
+        let message = format!("no virtual stages, where {source} asks for {chunks}");
+        findings.push(
+            Diagnostic::error("contradiction", message)
+                .at(values.place(RESOLVED), format!("expected {chunks}"))
+                .with_note("validate_args sets it, and a log shows what it set")
+                .with_help("give the block as one job printed it"),
+        );
+    }
+    None
+}
+
+fn asked(values: &Values<'_>, pp: u32, findings: &mut Findings) -> Option<(u32, &'static str)> {
+    hybrid(values, pp, findings)
         .or_else(|| custom(values, pp, findings))
         .or_else(|| {
             let chunks = values.count("num_virtual_stages_per_pipeline_rank")?;
@@ -22,11 +51,9 @@ pub(super) fn stages(values: &Values<'_>, pp: u32, findings: &mut Findings) -> O
         })
         .or_else(|| by_layers(values, pp, findings))
         .or_else(|| {
-            let chunks = values.count("virtual_pipeline_model_parallel_size")?;
+            let chunks = values.count(RESOLVED)?;
             Some((chunks, "virtual-pipeline-model-parallel-size"))
-        });
-    let (chunks, source) = found?;
-    (chunks > 1).then_some(Stages { chunks, source })
+        })
 }
 
 /// A hybrid pattern's pipeline segments: `|` between them, multi-token prediction after a `/`.

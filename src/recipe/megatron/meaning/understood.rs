@@ -150,6 +150,10 @@ pub struct Understood {
     pub variables: Vec<JudgedArgument>,
     /// Values that follow from several arguments, or from none.
     pub derived: Vec<Derivation>,
+    /// What the job leaves to its libraries and bitproof does in one way: named under
+    /// *not covered*.
+    #[serde(skip)]
+    pub open: Vec<&'static str>,
     /// What the job needs and bitproof cannot do, in the order of the arguments that ask for it.
     pub needs: Vec<String>,
     /// At full size. `None` where `needs` is not empty, or findings have errors.

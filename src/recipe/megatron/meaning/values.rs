@@ -117,6 +117,26 @@ impl<'a> Values<'a> {
         self.settings.get(dest)
     }
 
+    /// What a log shows of `dest`: the value that Megatron itself ended up with, after
+    /// `validate_args`.
+    pub fn resolved(&self, dest: &str) -> Option<&Value> {
+        let setting = self.setting(dest)?;
+        let flag = &setting.given.flag;
+        let is_attribute = !flag.starts_with("--") && !flag.contains('.');
+        is_attribute.then_some(&setting.value)
+    }
+
+    /// Whether gradients are summed in bf16: DistributedDataParallel's `grad_reduce_in_fp32` is
+    /// `accumulate_allreduce_grads_in_fp32`, which `validate_args` derives from the flags of a
+    /// bf16 job and a log shows derived.
+    pub fn reduces_in_bf16(&self) -> bool {
+        let is_narrow = match self.resolved("accumulate_allreduce_grads_in_fp32") {
+            Some(Value::Flag(wide)) => !wide,
+            _ => self.flag("grad_reduce_in_bf16"),
+        };
+        self.flag("bf16") && is_narrow
+    }
+
     /// Where `dest` was written; the phase's own place where nobody wrote it.
     pub fn place(&self, dest: &str) -> &Place {
         self.setting(dest)

@@ -16,6 +16,8 @@ const SIZES: [(&str, u64); 5] = [
     ("TikTokenizer", 131_072),
 ];
 
+const UNIT: &str = "make_vocab_size_divisible_by";
+
 /// The padded size, and how it was found.
 pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (u64, Derivation) {
     let natural = |dest: &str| values.integer(dest).and_then(|n| u64::try_from(n).ok());
@@ -35,9 +37,19 @@ pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (
     if !values.flag("pad_vocab_size") {
         return derive(size, format!("{source}, not padded"));
     }
-    let unit = natural("make_vocab_size_divisible_by")
-        .unwrap_or(128)
-        .max(1);
+    let unit = match natural(UNIT) {
+        Some(unit) if unit > 0 => unit,
+        _ => {
+            let place = values.place(UNIT);
+            findings.push(
+                Diagnostic::error("out-of-range", "a vocabulary in multiples of nothing")
+                    .at(place, "expected a whole number above 0")
+                    .with_note("Megatron divides by it (vocab_size_with_padding)")
+                    .with_help("leave it out: 128 is the default"),
+            );
+            128
+        }
+    };
     let multiple = unit.saturating_mul(u64::from(tp.max(1)));
     let padded = size.div_ceil(multiple).saturating_mul(multiple);
     derive(

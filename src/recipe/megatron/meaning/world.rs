@@ -111,6 +111,34 @@ fn check_log(
     }
 }
 
+/// A log shows the data-parallel size that Megatron found (`validate_args`).
+pub(super) fn check_replicas(
+    values: &Values<'_>,
+    world: &World,
+    model_parallel_size: u32,
+    findings: &mut Findings,
+) {
+    let dest = "data_parallel_size";
+    if world.basis != WorldBasis::Logged || !values.is_given(dest) {
+        return;
+    }
+    let replicas = world.size / model_parallel_size.max(1);
+    if values.count(dest) != Some(replicas) {
+        let size = world.size;
+        let shown = values.integer(dest).unwrap_or_default();
+        let message = format!("a data-parallel size of {shown} in a world of {size} ranks");
+        findings.push(
+            Diagnostic::error("contradiction", message)
+                .at(values.place(dest), format!("expected {replicas}"))
+                .with_note(format!(
+                    "world_size {size} over tensor x pipeline x context parallel size \
+                     {model_parallel_size}, as validate_args divides"
+                ))
+                .with_help("give the block as one job printed it"),
+        );
+    }
+}
+
 fn logged(job: &GivenJob, values: &Values<'_>) -> Option<World> {
     if job.kind != GivenKind::ArgumentDump || !values.is_given("world_size") {
         return None;

@@ -117,6 +117,11 @@ fn odd_values_are_told() {
     assert_eq!(codes("--a: [b, c]"), ["launch-words"]);
     assert_eq!(codes("a.b: False"), [""; 0]);
     assert_eq!(
+        codes("--a: b\nTEST_TYPE: ckpt-resum"),
+        ["unknown-test-type"]
+    );
+    assert_eq!(codes("--a: b\nTEST_TYPE: ckpt-resume"), [""; 0]);
+    assert_eq!(
         codes("--a: b\nBEFORE_SCRIPT: export X=1"),
         ["script-not-run"]
     );

@@ -75,7 +75,7 @@ impl Draft<'_, '_> {
         let values = self.inputs.values;
         let bf16 = values.flag("bf16");
         self.flag("bf16", bf16, "bf16");
-        let narrow = bf16 && values.flag("grad_reduce_in_bf16");
+        let narrow = values.reduces_in_bf16();
         self.flag("grad_reduce_in_bf16", narrow, "grad_reduce_in_bf16");
         let wide = "accumulate_allreduce_grads_in_fp32";
         self.flag(wide, !narrow, wide);

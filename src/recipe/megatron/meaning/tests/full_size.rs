@@ -284,3 +284,16 @@ fn what_stands_in_for_something_is_said() {
     );
     assert_eq!(verdict(&read, "--seed").0, Verdict::Replaced);
 }
+
+#[test]
+fn a_vocabulary_is_not_padded_to_multiples_of_nothing() {
+    for unit in ["0", "-128"] {
+        let read = line("", &format!("--make-vocab-size-divisible-by {unit}"));
+        let found = errors(&read);
+        assert_eq!(found[0].code, "out-of-range", "{unit}");
+        let (place, _) = found[0].place.as_ref().expect("a place");
+        assert_eq!(&place.source.text[place.span.clone()], unit);
+    }
+    let read = line("", "--make-vocab-size-divisible-by 1 --vocab-size 1004");
+    assert_eq!(read.understood.recipe.unwrap().padded_vocab_size, 1004);
+}
