@@ -83,6 +83,7 @@ fn refuses_recipe(error: &CheckError) -> bool {
         | CheckError::Engine(_)
         | CheckError::World(_)
         | CheckError::Checkpoint(_)
+        | CheckError::Token(_)
         | CheckError::Internal(_) => false,
     }
 }
