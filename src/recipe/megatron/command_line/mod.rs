@@ -134,6 +134,11 @@ fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
     }
 }
 
+/// A variable from which bits may follow, and whose value is not known.
+fn is_open(exported: &Exported) -> bool {
+    exported.value.contains(['$', '`']) && script::decides_bits(&exported.name)
+}
+
 struct Reader<'a> {
     source: &'a Source,
     /// What Slurm sets.
@@ -231,12 +236,6 @@ impl Reader<'_> {
         if launches.is_empty() {
             findings.push(self.no_launch(script));
         }
-        let programs = launches.iter().filter_map(|launch| launch.program.as_ref());
-        for program in programs {
-            if let Some(finding) = self.of_program(program) {
-                findings.push(finding);
-            }
-        }
         if launches.len() > PHASES_MAX {
             let message = format!("there are more than {PHASES_MAX} launches");
             let span = launches[PHASES_MAX]
@@ -246,6 +245,14 @@ impl Reader<'_> {
             let finding = Diagnostic::error("too-many", message);
             findings.push(finding.at(&self.place(&span), "one too many"));
             launches.truncate(PHASES_MAX);
+        }
+        let mut told = std::collections::BTreeSet::new();
+        for program in launches.iter().filter_map(|l| l.program.as_ref()) {
+            if told.insert(program.string())
+                && let Some(finding) = self.of_program(program)
+            {
+                findings.push(finding);
+            }
         }
         launches
     }
@@ -369,6 +376,18 @@ impl Reader<'_> {
             let message = format!("there are more than {ENV_COUNT_MAX} variables");
             let finding = Diagnostic::error("too-many", message);
             findings.push(finding.at(&self.place(span), "one too many"));
+        }
+        let open = launch
+            .environment
+            .iter()
+            .filter(|exported| is_open(exported));
+        for exported in open.take(ENV_COUNT_MAX) {
+            let message = format!("the value of `{}` is not known here", exported.name);
+            findings.push(
+                Diagnostic::error("unset-variable", message)
+                    .at(&self.place(&exported.at), "bits may follow from it")
+                    .with_help("set it in the script, on every way to the launch"),
+            );
         }
         let given = |exported: &Exported| GivenVariable {
             name: exported.name.clone(),

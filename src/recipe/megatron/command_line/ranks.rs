@@ -9,7 +9,6 @@ use super::slurm;
 use super::text::Text;
 use super::{Diagnostic, Findings, GivenVariable, Reader, escaped};
 
-const TORCHRUN_PROCESSES: [&str; 2] = ["--nproc_per_node", "--nproc-per-node"];
 const MPI_PROCESSES: [&str; 5] = ["-np", "--np", "-n", "--n", "-c"];
 const MPI_PER_NODE: [&str; 5] = ["-npernode", "--npernode", "-ppn", "--ppn", "-N"];
 
@@ -22,6 +21,27 @@ impl Options {
         let last = self.0.iter().rev().find(is_named);
         last.map(|(_, value)| value.clone())
     }
+
+    fn last_beginning(&self, beginning: &str) -> Option<Text> {
+        let begins = |(name, _): &&(String, Text)| name.starts_with(beginning);
+        let last = self.0.iter().rev().find(begins);
+        last.map(|(_, value)| value.clone())
+    }
+}
+
+/// What torchrun starts a node where its options do not say: `PET_NPROC_PER_NODE`, else one.
+fn torchrun_default(launch: &Launch) -> Option<Text> {
+    const NAMES: [&str; 3] = [
+        "torchrun",
+        "torch.distributed.run",
+        "torch.distributed.launch",
+    ];
+    let is_it = |word: &&Text| NAMES.contains(&&*base_name(word));
+    let at = launch.before.iter().find(is_it)?.span().start as u32;
+    let named = |exported: &&super::Exported| exported.name == "PET_NPROC_PER_NODE";
+    let told = launch.environment.iter().find(named);
+    let value = told.map_or("1", |exported| exported.value.as_str());
+    Some(Text(value.chars().map(|c| (c, at)).collect()))
 }
 
 /// The words behind one of `launchers`, up to the next program that launches.
@@ -39,8 +59,11 @@ impl Reader<'_> {
     /// `GPUS_PER_NODE` and `NNODES`, or `WORLD_SIZE`: what is known of them.
     pub(super) fn ranks(&self, launch: &Launch, findings: &mut Findings) -> Vec<GivenVariable> {
         let all = Options(slurm::options(&launch.before));
-        let per_node = all.last(&TORCHRUN_PROCESSES);
-        let nodes = all.last(&["--nnodes"]);
+        // As its parser does, torchrun takes the beginning of an option for the whole.
+        let nodes = all.last_beginning("--nn");
+        let per_node = all
+            .last_beginning("--nproc")
+            .or_else(|| nodes.as_ref().and_then(|_| torchrun_default(launch)));
         let found = if per_node.is_some() || nodes.is_some() {
             [("GPUS_PER_NODE", per_node), ("NNODES", nodes)]
         } else {
@@ -50,7 +73,23 @@ impl Reader<'_> {
         for (name, value) in found {
             let Some(value) = value else { continue };
             let text = value.string();
-            if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+            let is_word = matches!(text.as_str(), "gpu" | "cpu" | "auto" | "xpu");
+            let is_open = text.contains(['$', '`']) || is_word;
+            let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            if !is_number && !is_open && name == "GPUS_PER_NODE" {
+                let message = format!("`{}` is no number of processes", escaped(&text));
+                let at = if text.is_empty() {
+                    launch.at()
+                } else {
+                    value.span()
+                };
+                findings.push(
+                    Diagnostic::error("wrong-value", message)
+                        .at(&self.place(&at), "expected a whole number above 0"),
+                );
+                continue;
+            }
+            if !is_number {
                 findings.push(self.unknown_ranks(name, &value));
                 // Whether there is one node only is told by what is left of the number.
                 if name != "NNODES" {
@@ -78,6 +117,14 @@ impl Reader<'_> {
                 // One node, as far as this tells.
                 None => [("GPUS_PER_NODE", mpi.last(&MPI_PER_NODE)), ("NNODES", None)],
             };
+        }
+        let of = |launcher, name| options_of(&launch.before, &[launcher])?.last(&[name]);
+        if let Some(per_node) = of("deepspeed", "--num_gpus") {
+            return [("GPUS_PER_NODE", Some(per_node)), ("NNODES", None)];
+        }
+        let processes = of("accelerate", "--num_processes");
+        if let Some(all) = processes.or_else(|| of("accelerate", "--num-processes")) {
+            return [("WORLD_SIZE", Some(all)), ("NNODES", None)];
         }
         let srun = options_of(&launch.before, &["srun"]).unwrap_or(Options(Vec::new()));
         let (all, per_node, nodes) = (

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use super::lexer::{self, Item};
 use super::parse::{Kind, Node, Parser, Simple, first_char};
 use super::program::{
-    Change, Launch, changed, changes, inner_script, is_flag, is_name, other_script, program_at,
-    reads_document, starts_none, unread_launch,
+    Change, Launch, base_name, changed, changes, inner_script, is_flag, is_name, other_script,
+    program_at, reads_document, starts_none, unread_launch,
 };
 use super::shell::{Exported, Remark, Saved, Shell, TooLong, Value};
 use super::text::{Char, NO_CHAR, Text};
@@ -426,6 +426,13 @@ impl Script {
             return Ok(());
         };
         let at = fields[program].span();
+        if fields[..program]
+            .iter()
+            .any(|word| base_name(word) == "xargs")
+        {
+            // Its arguments come from a pipe.
+            return Err(not_followed(at));
+        }
         if self.launches.len() == LAUNCHES_MAX {
             return Err(Halt::Script(ScriptError::TooMany(at)));
         }
@@ -460,8 +467,7 @@ pub(super) fn not_followed(at: Range<usize>) -> Halt {
 /// A variable whose value a branch decides, and from which bits may follow.
 fn in_doubt(exported: &Exported, used: &Range<usize>) -> Option<Remark> {
     let (assigned, taken) = exported.conditional.clone()?;
-    let known = variable(&exported.name)?;
-    if matches!(known.effect, Effect::NoBits(_) | Effect::Replaced(_)) {
+    if !decides_bits(&exported.name) {
         return None;
     }
     Some(Remark::Conditional {
@@ -470,6 +476,11 @@ fn in_doubt(exported: &Exported, used: &Range<usize>) -> Option<Remark> {
         assigned,
         taken,
     })
+}
+
+pub(super) fn decides_bits(name: &str) -> bool {
+    let is_idle = |effect| matches!(effect, Effect::NoBits(_) | Effect::Replaced(_));
+    variable(name).is_some_and(|known| !is_idle(known.effect))
 }
 
 /// `NAME[index]=value`: one element, whose array is not known from then on.

@@ -97,10 +97,19 @@ fn doubtful_variables_are_not_exported_with_a_value() {
         "export NCCL_ALGO=Ring; read NCCL_ALGO",
     ] {
         let script = format!("{script}\npython a.py --a");
-        assert_eq!(environment(&script), ["NCCL_ALGO=$NCCL_ALGO"], "{script}");
+        let (_, job, found) = given(&script);
+        assert!(job.is_none(), "{script}: {job:?}");
+        assert!(
+            found.iter().any(|f| f.code == "unset-variable"),
+            "{found:?}"
+        );
     }
     let script = "if x; then export NCCL_ALGO=Tree; fi; export NCCL_ALGO=Ring\npython a.py --a";
     assert_eq!(environment(script), ["NCCL_ALGO=Ring"]);
+    refused("export NCCL_ALGO=$X\npython a.py --a", "unset-variable", 1);
+    // No bit follows from these.
+    let script = "export MASTER_ADDR=$X; if x; then export NCCL_DEBUG=INFO; fi\npython a.py --a";
+    assert_eq!(codes(script), [""; 0]);
 }
 
 #[test]
@@ -127,6 +136,21 @@ fn no_arguments_are_no_words() {
     assert_eq!(arguments("python a.py --a \"\""), ["--a="]);
     assert_eq!(arguments("E=()\npython a.py --a \"${E[@]}\""), ["--a=-"]);
     assert_eq!(arguments("E=()\npython a.py --a \"${E[*]}\""), ["--a="]);
+}
+
+#[test]
+fn ranks_are_those_that_the_launcher_starts() {
+    let of = |before: &str| world(&format!("{before} a.py --a"));
+    let both = ["GPUS_PER_NODE=4", "NNODES=2"];
+    assert_eq!(of("torchrun --nnodes 2"), ["GPUS_PER_NODE=1", "NNODES=2"]);
+    assert_eq!(of("PET_NPROC_PER_NODE=4 torchrun --nnodes 2"), both);
+    assert_eq!(of("torchrun --nproc-per 4 --nnodes 2"), both);
+    assert_eq!(of("deepspeed --num_gpus 4"), ["GPUS_PER_NODE=4"]);
+    assert_eq!(of("accelerate launch --num_processes 4"), ["WORLD_SIZE=4"]);
+    for wrong in ["--nproc-per-node -8", "--nproc-per-node= 8"] {
+        refused(&format!("torchrun {wrong} a.py --a"), "wrong-value", 1);
+    }
+    refused("echo --b | xargs torchrun a.py --a", "not-followed", 1);
 }
 
 #[test]
