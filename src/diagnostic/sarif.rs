@@ -37,7 +37,7 @@ pub fn sarif(diagnostics: &[Diagnostic], exit_code: u8) -> Value {
                 "semanticVersion": env!("CARGO_PKG_VERSION"),
                 "rules": rules,
             }},
-            // A fault of the tool itself, or of what it runs on, not of what it looked at (3.20.14).
+            // A fault of the tool or of what it runs on, not of what it looked at (3.20.14).
             "invocations": [{
                 "executionSuccessful": ![NOTHING_CHECKED, INTERNAL].contains(&exit_code),
                 "exitCode": exit_code,
