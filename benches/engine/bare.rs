@@ -1,6 +1,6 @@
 //! The same kernel without the engine: its own text, one buffer an operand and rank, one dispatch a
-//! rank, no checks of extents, all in one submission. The driver may contract and reorder, which the
-//! engine forbids it: so this is what it could reach at best.
+//! rank, no checks of extents, all in one submission. The driver may contract and reorder, which
+//! the engine forbids it: so this is what it could reach at best.
 
 use bitproof::kernel::Registry;
 

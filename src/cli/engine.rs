@@ -24,7 +24,7 @@ enum EngineKind {
     Cpu,
     /// A Vulkan, Metal or DX12 adapter; `bitproof doctor` shows which there are
     Wgpu,
-    /// A hardware adapter that can be asked for strict arithmetic, if there is one, else cpu; says which
+    /// A hardware adapter that can be kept from rewriting, if there is one, else cpu; says which
     Auto,
 }
 

@@ -65,7 +65,7 @@ fn found(args: &ReplayArgs) -> Result<(Token, Scenario, CheckOptions), Vec<Diagn
         .map_err(|error| {
             vec![
                 Diagnostic::error("stale-token", error.to_string()).with_help(
-                    "repeat the --set, --steps, --seed, --data, --engine and --adapter of the check",
+                    "repeat the check's --set, --steps, --seed, --data, --engine and --adapter",
                 ),
             ]
         })?;

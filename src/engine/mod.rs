@@ -134,8 +134,8 @@ impl EngineError {
                 "`bitproof doctor` tells whether the device still works; `--engine cpu` needs none"
             }
             EngineError::CutShort { .. } => {
-                "lavapipe may stop after 32,767 rounds: check a smaller model, or with `--engine cpu`, \
-                 which has no such limit"
+                "lavapipe may stop after 32,767 rounds: check a smaller model, or with \
+                 `--engine cpu`, which has no such limit"
             }
             EngineError::Unsupported { .. } => {
                 "`bitproof doctor` names the driver, to report it with this line; `--engine cpu` \

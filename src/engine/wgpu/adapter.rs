@@ -87,8 +87,8 @@ impl AdapterInfo {
         format!("{} ({})", self.name, self.backend)
     }
 
-    /// llvmpipe stops after 65,535 rounds, counted over lanes that run together; half of that, since
-    /// lanes may take turns in being the longest.
+    /// llvmpipe stops after 65,535 rounds, counted over lanes that run together; half of that,
+    /// since lanes may take turns in being the longest.
     fn rounds_max(&self) -> u32 {
         match self.driver.contains("llvmpipe") {
             true => 32_767,

@@ -135,9 +135,10 @@ fn shader(device: &Device, lowered: Lowered) -> Result<wgpu::ShaderModule, Strin
     };
     // SAFETY: naga wrote these words from a module that its validator accepted; what
     // `spirv::strict` adds are decorations and those execution modes that the driver says it has,
-    // which a test checks for their place. `kernel::lower` has put a comparison before every access to a buffer: a store is
-    // inside the extent that `launch::check` has shown to lie in the arena, and a load there or at
-    // the operand's first element, which a heap has room for behind its last arena. In a kernel
-    // that is not `bounded`, naga restricts every index to the length of the buffer bound.
+    // which a test checks for their place. `kernel::lower` has put a comparison before every access
+    // to a buffer: a store is inside the extent that `launch::check` has shown to lie in the arena,
+    // and a load there or at the operand's first element, which a heap has room for behind its last
+    // arena. In a kernel that is not `bounded`, naga restricts every index to the length of the
+    // buffer bound.
     Ok(unsafe { device.device.create_shader_module_passthrough(description) })
 }

@@ -1,8 +1,8 @@
 //! SPIR-V from naga, with what naga leaves out: every float operation is decorated NoContraction,
 //! every storage buffer Aliased (two operands may be the same words of one heap), and the entry
 //! point asks, as far as the driver can, for subnormals, signed zeros, infinities and NaNs to be
-//! kept and for rounding to nearest even (SPV_KHR_float_controls). Without these Mesa turns `(x + y) - y` into
-//! `x`.
+//! kept and for rounding to nearest even (SPV_KHR_float_controls). Without these Mesa turns
+//! `(x + y) - y` into `x`.
 
 use std::ops::Range;
 

@@ -8,13 +8,13 @@
 //! row     [grid x, y, z] [code] [offset, extent of each operand, in elements] [words of params]
 //! ```
 //!
-//! Many dispatches share one table: an immediate says where the header stands in it. A flag follows
-//! the table. Every access to an operand becomes a call of a small function that compares the index
-//! with the extent; outside, a load yields element 0 of the operand's place (the buffer must go on
-//! for one element behind its last arena) and a store does nothing, and in the end the invocation
-//! notes code + operand in the flag, where the least one stays; 15 stands for
-//! as many rounds of loops as the header says, or more (`loops`). A lane that is stored to counts as
-//! an index, too; one that is read out of a loaded vector does not. Operand k stays binding k of its
+//! Many dispatches share one table: an immediate says where the header stands in it. A flag
+//! follows the table. Every access to an operand becomes a call of a small function that compares
+//! the index with the extent; outside, a load yields element 0 of the operand's place (the buffer
+//! must go on for one element behind its last arena) and a store does nothing, and in the end the
+//! invocation notes code + operand in the flag, where the least one stays; 15 stands for as many
+//! rounds of loops as the header says, or more (`loops`). A lane that is stored to counts as an
+//! index, too; one that is read out of a loaded vector does not. Operand k stays binding k of its
 //! own type, whatever arena is bound there, always read_write.
 
 mod access;
