@@ -141,14 +141,14 @@ impl Script {
         let literal = |item: &Item| literal_word(&as_word(item));
         let words: Vec<Option<String>> = items.iter().map(literal).collect();
         let words: Vec<&str> = words.iter().map(|w| w.as_deref().unwrap_or("$")).collect();
-        match words.as_slice() {
-            ["[" | "[[", "$#", "-gt" | "-ne", "0", "]" | "]]"] => true,
-            ["[" | "[[", "$#", "-ge", "1", "]" | "]]"] => true,
-            ["test", "$#", "-gt" | "-ne", "0"] => true,
-            ["(($#))" | "(( $# ))" | "(($#>0))" | "(( $# > 0 ))"] => true,
-            ["getopts", _, _] => true,
-            _ => false,
-        }
+        matches!(
+            words.as_slice(),
+            ["[" | "[[", "$#", "-gt" | "-ne", "0", "]" | "]]"]
+                | ["[" | "[[", "$#", "-ge", "1", "]" | "]]"]
+                | ["test", "$#", "-gt" | "-ne", "0"]
+                | ["(($#))" | "(( $# ))" | "(($#>0))" | "(( $# > 0 ))"]
+                | ["getopts", _, _]
+        )
     }
 
     /// The first round of a loop.
