@@ -27,9 +27,10 @@ pub(super) fn arguments(
         }
         let last = gathered.last_mut();
         let is_full = last.as_deref().is_none_or(|last| last.is_full(&catalogue));
+        let has_weight = last.as_deref().is_none_or(Gathered::wants_one_more);
         match (Gathered::starting_with(word), last) {
             (Some(argument), _) => gathered.push(argument),
-            (None, _) if is_full && is_open(word) => {
+            (None, _) if (is_full || !has_weight) && is_open(word) => {
                 let message = format!("`{}` is not known here", escaped(&word.string()));
                 findings.push(
                     Diagnostic::error("unset-variable", message)
@@ -81,6 +82,13 @@ impl Gathered {
             _ => 1,
         };
         self.is_complete || self.values.len() >= most
+    }
+
+    /// Whether a word that is not known is a value of it: its first, or the path behind a weight,
+    /// `--data-path 0.5 $DATA`. Behind any other it may as well be a flag.
+    fn wants_one_more(&self) -> bool {
+        let is_weight = |value: &Text| value.string().parse::<f64>().is_ok();
+        self.values.last().is_none_or(is_weight)
     }
 
     fn starting_with(word: &Text) -> Option<Gathered> {

@@ -185,7 +185,7 @@ fn doubts_are_told_where_they_matter() {
     );
     let script = "for i in 1 2; do export NCCL_ALGO=Ring; python a.py --a; done";
     assert_eq!(codes(script), [""; 0]);
-    let script = "for i in 1 2; do A+=\" --b $i\"; done\npython a.py --c 1 $A";
+    let script = "for i in 1 2; do A+=\" --b $i\"; done\npython a.py --bf16 $A";
     refused(script, "unset-variable", 2);
     // Words of which nothing is known, where no value can stand.
     for open in [
@@ -194,6 +194,7 @@ fn doubts_are_told_where_they_matter() {
         "--lr 1e-4 $Y",
         "--seed=1 $Z",
         "--bf16 `x`",
+        "--data-path x $Y",
     ] {
         refused(&format!("python a.py {open}"), "unset-variable", 1);
     }
