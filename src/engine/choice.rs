@@ -28,9 +28,7 @@ impl EngineChoice {
             EngineChoice::Wgpu { adapter } => open_wgpu(adapter.as_deref(), workers),
         }
     }
-}
 
-impl EngineChoice {
     /// The adapter that atomics race on: the engine's own, or the best where it has none.
     ///
     /// # Errors

@@ -24,6 +24,15 @@ impl Signature {
     }
 }
 
+/// The refusal of a launch of a program that the engine has not loaded.
+pub(super) fn unknown_program(launch: &Launch, at: Ran) -> EngineError {
+    EngineError::BadLaunch {
+        kernel: "(unknown)".to_owned(),
+        reason: format!("no program {} in this engine", launch.program.0),
+        at,
+    }
+}
+
 /// Refuses a launch whose operands, params or grid do not fit the kernel or the arenas.
 pub(super) fn check(
     signature: &Signature,
@@ -85,23 +94,17 @@ pub(super) fn workgroups(launch: &Launch) -> u64 {
 /// workgroups, which a device does not promise, could say what is read.
 #[cfg(feature = "wgpu")]
 pub(super) fn overlap_in_part(launch: &Launch) -> bool {
-    let one_place = |a: &Span, b: &Span| a == b;
-    launch.operands.iter().enumerate().any(|(place, a)| {
-        let before = &launch.operands[..place];
-        before.iter().any(|b| share(a, b) && !one_place(a, b))
-    })
-}
-
-fn share(a: &Span, b: &Span) -> bool {
-    let (a_end, b_end) = (a.offset_words + a.words, b.offset_words + b.words);
-    a.arena == b.arena && a.offset_words < b_end && b.offset_words < a_end
+    any_pair(launch, |a, b| a.meets(b) && a != b)
 }
 
 /// Whether two operands of the launch share a word: then one thread runs all of it, so that the
 /// order of its workgroups is fixed.
 pub(super) fn overlaps(launch: &Launch) -> bool {
-    let operands = launch.operands.iter().enumerate();
-    operands
-        .into_iter()
-        .any(|(place, a)| launch.operands[..place].iter().any(|b| share(a, b)))
+    any_pair(launch, Span::meets)
+}
+
+fn any_pair(launch: &Launch, holds: impl Fn(&Span, &Span) -> bool) -> bool {
+    let operands = &launch.operands;
+    let mut places = operands.iter().enumerate();
+    places.any(|(place, a)| operands[..place].iter().any(|b| holds(a, b)))
 }

@@ -38,6 +38,37 @@ pub struct Span {
     pub words: u32,
 }
 
+impl ArenaId {
+    /// Its first words.
+    pub fn first(self, words: u32) -> Span {
+        Span {
+            arena: self,
+            offset_words: 0,
+            words,
+        }
+    }
+}
+
+impl Span {
+    /// Whether the two share a word.
+    pub fn meets(&self, other: &Span) -> bool {
+        let (end, other_end) = (
+            self.offset_words + self.words,
+            other.offset_words + other.words,
+        );
+        self.arena == other.arena && self.offset_words < other_end && other.offset_words < end
+    }
+
+    /// The error of an engine that has no such words.
+    fn outside(self) -> EngineError {
+        EngineError::BadSpan {
+            arena: self.arena.0,
+            offset_words: self.offset_words,
+            words: self.words,
+        }
+    }
+}
+
 /// One instance of a kernel: its operands in the order of the kernel's bindings.
 #[derive(Clone, Debug)]
 pub struct Launch {

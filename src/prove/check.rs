@@ -58,6 +58,22 @@ pub struct Findings {
     pub native_races: Option<NativeRaces>,
 }
 
+impl Findings {
+    /// What a replay has: its runs, and nothing else yet.
+    pub(super) fn of_replay(reference: RunRecord, sweep: Sweep) -> Findings {
+        Findings {
+            reference,
+            sweep,
+            second: None,
+            resumptions: None,
+            reshardings: Vec::new(),
+            mutants: MutantScore::default(),
+            effect: None,
+            native_races: None,
+        }
+    }
+}
+
 /// Checks `scenario`.
 ///
 /// # Errors
@@ -118,7 +134,7 @@ pub fn check(
         effect,
         native_races: races.map(Races::end),
     };
-    let remedies = remedy::tried(&session, &options, &findings, progress)?;
+    let remedies = remedy::tried(&session, &findings, progress)?;
     let verdicts = grade::of_check(&session, &findings);
     Ok(certificate::outcome(
         &session, options, findings, verdicts, remedies,

@@ -1,6 +1,6 @@
 //! Known switches that could remove a divergence, each tried on the scenario before it is advised.
 
-use crate::prove::check::{CheckOptions, Findings, HAZARD_STEPS};
+use crate::prove::check::{Findings, HAZARD_STEPS};
 use crate::prove::outcome::Remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Finding, Reach, Sweep};
@@ -21,7 +21,6 @@ struct Switch {
 /// Failures of the machine. A switch that the recipe cannot take is left out.
 pub fn tried(
     session: &Session,
-    options: &CheckOptions,
     findings: &Findings,
     progress: &dyn Progress,
 ) -> Result<Vec<Remedy>, CheckError> {
@@ -34,7 +33,7 @@ pub fn tried(
     for switch in switches {
         let mut scenario = session.scenario.clone();
         (switch.apply)(&mut scenario);
-        let mut changed = match Session::new(scenario, options) {
+        let mut changed = match session.changed(scenario) {
             Ok(changed) => changed,
             // A recipe that the layout or the optimizer refuses is no advice.
             Err(error) if refuses_recipe(&error) => continue,

@@ -4,7 +4,7 @@ use crate::prove::certificate;
 use crate::prove::check::{CheckOptions, Findings, restarts_of};
 use crate::prove::effect;
 use crate::prove::oracle::reshard::Resume;
-use crate::prove::outcome::{MutantScore, Outcome};
+use crate::prove::outcome::Outcome;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
 use crate::prove::token::{RESHARD, RESTART, Token, value_of};
@@ -63,14 +63,8 @@ fn replay_fold(
     let effect = effect::measure(session, &sweep)?;
     let verdicts = grade::of_replayed_fold(reach, effect.as_ref());
     let findings = Findings {
-        reference,
-        sweep,
-        second: None,
-        resumptions: None,
-        reshardings: Vec::new(),
-        mutants: MutantScore::default(),
         effect,
-        native_races: None,
+        ..Findings::of_replay(reference, sweep)
     };
     Ok(certificate::outcome(
         session,
@@ -133,14 +127,8 @@ fn replay_restart(
         return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
     }
     let findings = Findings {
-        reference,
-        sweep,
-        second: None,
         resumptions: Some(found),
-        reshardings: Vec::new(),
-        mutants: MutantScore::default(),
-        effect: None,
-        native_races: None,
+        ..Findings::of_replay(reference, sweep)
     };
     let verdicts = grade::of_replayed_restart();
     Ok(certificate::outcome(
@@ -180,14 +168,8 @@ fn replay_resharding(
     }
     let verdicts = grade::of_replayed_resharding(&found);
     let findings = Findings {
-        reference,
-        sweep,
-        second: None,
-        resumptions: None,
         reshardings: vec![found],
-        mutants: MutantScore::default(),
-        effect: None,
-        native_races: None,
+        ..Findings::of_replay(reference, sweep)
     };
     Ok(certificate::outcome(
         session,

@@ -81,6 +81,22 @@ impl Session {
     /// # Errors
     /// A scenario that cannot be run, or an engine that is not there.
     pub fn new(scenario: Scenario, how: &CheckOptions) -> Result<Session, CheckError> {
+        Session::tested(scenario, how, None)
+    }
+
+    /// Another scenario on the same engine, opened anew; its self-test is not run again.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn changed(&self, scenario: Scenario) -> Result<Session, CheckError> {
+        Session::tested(scenario, &self.how, Some(self.self_test.clone()))
+    }
+
+    fn tested(
+        scenario: Scenario,
+        how: &CheckOptions,
+        known: Option<SelfTest>,
+    ) -> Result<Session, CheckError> {
         let options = TrainOptions::from(&scenario.recipe);
         options.check()?;
         let variables = scenario.recipe.env.iter();
@@ -107,7 +123,10 @@ impl Session {
         let corpus = Corpus::Bytes(bytes.clone());
         corpus.check(options.model.seq_length, options.model.padded_vocab_size)?;
         let mut engine = how.engine.open(how.workers)?;
-        let self_test = SelfTest::run(engine.as_mut(), &registry)?;
+        let self_test = match known {
+            Some(known) => known,
+            None => SelfTest::run(engine.as_mut(), &registry)?,
+        };
         Ok(Session {
             world: World {
                 ranks: options.layout.world_size(),
@@ -144,7 +163,7 @@ impl Session {
         })?;
         let full = scenario.full_size;
         scenario.full_size = full.and_then(|full| full.resharded(own, layout));
-        Session::new(scenario, &self.how)
+        self.changed(scenario)
     }
 
     pub fn ranks(&self) -> u32 {

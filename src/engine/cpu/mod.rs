@@ -89,14 +89,14 @@ impl CpuEngine {
         let arena = self.arenas.get(span.arena.0 as usize);
         arena
             .and_then(|words| words.get(range(span)))
-            .ok_or_else(|| outside(span))
+            .ok_or_else(|| span.outside())
     }
 
     fn words_mut(&mut self, span: Span) -> Result<&mut [u32], EngineError> {
         let arena = self.arenas.get_mut(span.arena.0 as usize);
         arena
             .and_then(|words| words.get_mut(range(span)))
-            .ok_or_else(|| outside(span))
+            .ok_or_else(|| span.outside())
     }
 
     /// A launch of the current run.
@@ -220,14 +220,6 @@ fn range(span: Span) -> std::ops::Range<usize> {
     span.offset_words as usize..span.offset_words as usize + span.words as usize
 }
 
-fn outside(span: Span) -> EngineError {
-    EngineError::BadSpan {
-        arena: span.arena.0,
-        offset_words: span.offset_words,
-        words: span.words,
-    }
-}
-
 impl Engine for CpuEngine {
     fn identity(&self) -> EngineIdentity {
         EngineIdentity {
@@ -277,11 +269,7 @@ impl Engine for CpuEngine {
 
     fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError> {
         let Some(arena) = self.arenas.get_mut(arena.0 as usize) else {
-            return Err(outside(Span {
-                arena,
-                offset_words: 0,
-                words,
-            }));
+            return Err(arena.first(words).outside());
         };
         let words = words as usize;
         if words <= arena.len() {
@@ -304,13 +292,8 @@ impl Engine for CpuEngine {
     }
 
     fn release(&mut self, arena: ArenaId) -> Result<(), EngineError> {
-        let span = Span {
-            arena,
-            offset_words: 0,
-            words: 0,
-        };
         let words = self.arenas.get_mut(arena.0 as usize);
-        let words = words.ok_or_else(|| outside(span))?;
+        let words = words.ok_or_else(|| arena.first(0).outside())?;
         self.spares.give(std::mem::take(words));
         Ok(())
     }
@@ -325,14 +308,7 @@ impl Engine for CpuEngine {
             let program = self
                 .programs
                 .get(launch.program.0 as usize)
-                .ok_or_else(|| {
-                    let reason = format!("no program {} in this engine", launch.program.0);
-                    EngineError::BadLaunch {
-                        kernel: "(unknown)".to_owned(),
-                        reason,
-                        at: self.ran(place),
-                    }
-                })?;
+                .ok_or_else(|| launch::unknown_program(launch, self.ran(place)))?;
             let words = |arena: u32| self.arenas.get(arena as usize).map(Vec::len);
             launch::check(&program.signature, launch, self.ran(place), words)?;
         }
@@ -365,7 +341,7 @@ impl Engine for CpuEngine {
     fn copy(&mut self, copies: &[CopyWords]) -> Result<(), EngineError> {
         for copy in copies {
             if copy.from.words != copy.to.words {
-                return Err(outside(copy.to));
+                return Err(copy.to.outside());
             }
             if copy.from.arena == copy.to.arena {
                 let (from, to) = (range(copy.from), copy.to.offset_words as usize);
@@ -392,7 +368,7 @@ impl Engine for CpuEngine {
     fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError> {
         let target = self.words_mut(span)?;
         if target.len() != words.len() {
-            return Err(outside(span));
+            return Err(span.outside());
         }
         target.copy_from_slice(words);
         Ok(())

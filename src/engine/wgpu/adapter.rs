@@ -30,6 +30,9 @@ pub struct AdapterInfo {
     /// And the driver can be forbidden to rewrite f32 arithmetic in it. How the device rounds, and
     /// whether it keeps subnormals, the self-test sees.
     pub strict: bool,
+    /// What the driver says it can be asked for.
+    #[serde(skip)]
+    pub(super) controls: FloatControls,
     /// Buffers of kernels can be mapped by the host.
     pub mappable: bool,
     pub storage_binding_bytes_max: u64,
@@ -49,6 +52,7 @@ impl AdapterInfo {
         let info = adapter.get_info();
         let (limits, features) = (adapter.limits(), adapter.features());
         let has = |feature| features.contains(feature);
+        let controls = FloatControls::of(adapter);
         let vulkan = info.backend == wgpu::Backend::Vulkan;
         let software = info.device_type == wgpu::DeviceType::Cpu;
         let refused =
@@ -72,7 +76,8 @@ impl AdapterInfo {
             passthrough: vulkan && has(wgpu::Features::PASSTHROUGH_SHADERS),
             strict: vulkan
                 && has(wgpu::Features::PASSTHROUGH_SHADERS)
-                && FloatControls::of(adapter).signed_zero_inf_nan_preserve,
+                && controls.signed_zero_inf_nan_preserve,
+            controls,
             mappable: software && has(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             storage_binding_bytes_max: limits.max_storage_buffer_binding_size,
             storage_buffers_max: limits.max_storage_buffers_per_shader_stage,
@@ -291,7 +296,7 @@ fn device(
         queue,
         limits,
         passthrough: info.passthrough,
-        controls: FloatControls::of(adapter),
+        controls: info.controls,
         mappable: info.mappable,
         patience,
         rounds_max: info.rounds_max(),

@@ -15,6 +15,8 @@ mod heap;
 mod native;
 mod program;
 mod shard;
+#[cfg(test)]
+pub(crate) mod skip;
 mod spirv;
 mod stream;
 #[cfg(test)]
@@ -91,14 +93,7 @@ impl WgpuEngine {
         let signature = self
             .signatures
             .get(launch.program.0 as usize)
-            .ok_or_else(|| {
-                let reason = format!("no program {} in this engine", launch.program.0);
-                EngineError::BadLaunch {
-                    kernel: "(unknown)".to_owned(),
-                    reason,
-                    at,
-                }
-            })?;
+            .ok_or_else(|| launch::unknown_program(launch, at))?;
         let words = |arena: u32| {
             let arena = self.arenas.get(arena as usize);
             arena.map(|arena| arena.words as usize)
@@ -143,8 +138,8 @@ impl WgpuEngine {
             u64::from(span.offset_words) + u64::from(span.words) <= u64::from(arena.words)
         };
         let arena = self.arenas.get(span.arena.0 as usize).filter(inside);
-        let arena = arena.ok_or_else(|| outside(span))?;
-        let place = arena.place.ok_or_else(|| outside(span))?;
+        let arena = arena.ok_or_else(|| span.outside())?;
+        let place = arena.place.ok_or_else(|| span.outside())?;
         let words = Words {
             heap: place.heap,
             start: place.start + span.offset_words,
@@ -213,25 +208,12 @@ impl WgpuEngine {
     }
 }
 
-fn outside(span: Span) -> EngineError {
-    EngineError::BadSpan {
-        arena: span.arena.0,
-        offset_words: span.offset_words,
-        words: span.words,
-    }
-}
-
 /// Whether no copy writes what a later one reads or writes: then all may be read first.
 fn are_independent(copies: &[CopyWords]) -> bool {
     let begin = |span: Span| (span.arena, span.offset_words);
     let mut targets: Vec<Span> = copies.iter().map(|copy| copy.to).collect();
     targets.sort_unstable_by_key(|span| begin(*span));
-    let meets = |a: Span, b: Span| {
-        a.arena == b.arena
-            && a.offset_words < b.offset_words + b.words
-            && b.offset_words < a.offset_words + a.words
-    };
-    let apart = |pair: &[Span]| !meets(pair[0], pair[1]);
+    let apart = |pair: &[Span]| !pair[0].meets(&pair[1]);
     targets.windows(2).all(apart)
         && copies.iter().all(|copy| {
             // Targets do not overlap, so only two neighbours can meet a source's beginning.
@@ -241,7 +223,7 @@ fn are_independent(copies: &[CopyWords]) -> bool {
             !before
                 .into_iter()
                 .chain(after)
-                .any(|to| meets(to, copy.from))
+                .any(|to| to.meets(&copy.from))
         })
 }
 
@@ -296,12 +278,7 @@ impl Engine for WgpuEngine {
 
     fn grow(&mut self, arena: ArenaId, words: u32, poison: u32) -> Result<(), EngineError> {
         let Some(old) = self.arenas.get(arena.0 as usize) else {
-            let (offset_words, arena) = (0, arena);
-            return Err(outside(Span {
-                arena,
-                offset_words,
-                words,
-            }));
+            return Err(arena.first(words).outside());
         };
         let (shard, old_words) = (old.shard as usize, old.words);
         if words <= old_words {
@@ -338,12 +315,7 @@ impl Engine for WgpuEngine {
 
     fn release(&mut self, arena: ArenaId) -> Result<(), EngineError> {
         let Some(arena) = self.arenas.get_mut(arena.0 as usize) else {
-            let (offset_words, words) = (0, 0);
-            return Err(outside(Span {
-                arena,
-                offset_words,
-                words,
-            }));
+            return Err(arena.first(0).outside());
         };
         arena.words = 0;
         if let Some(place) = arena.place.take() {
@@ -404,7 +376,7 @@ impl Engine for WgpuEngine {
             self.resolve(copy.from)?;
             self.resolve(copy.to)?;
             if copy.from.words != copy.to.words {
-                return Err(outside(copy.to));
+                return Err(copy.to.outside());
             }
         }
         let crosses =
@@ -429,7 +401,7 @@ impl Engine for WgpuEngine {
     fn write(&mut self, span: Span, words: &[u32]) -> Result<(), EngineError> {
         let (shard, to) = self.resolve(span)?;
         if words.len() != span.words as usize {
-            return Err(outside(span));
+            return Err(span.outside());
         }
         match words {
             [] => Ok(()),

@@ -257,14 +257,7 @@ impl Shard {
             }
             copied.extend(self.copied_out(&piece, total)?);
         }
-        let mut words = &copied[..];
-        let mut parts = Vec::with_capacity(spans.len());
-        for span in spans {
-            let (part, after) = words.split_at(span.len as usize);
-            parts.push(part);
-            words = after;
-        }
-        Ok(look(&parts))
+        Ok(look(&parts(&copied, spans.iter().map(|span| span.len))))
     }
 
     /// The words of all spans, one after the other, through a buffer that can be mapped.
@@ -332,15 +325,8 @@ impl Shard {
             0 => Vec::new(),
             _ => stream::read_back(&self.device, buffer, total)?,
         };
-        let mut rest = &words[..];
-        let mut parts = Vec::with_capacity(entries.len());
-        for (_, len) in &entries {
-            let (part, after) = rest.split_at(*len as usize);
-            parts.push(part);
-            rest = after;
-        }
         let places: Vec<usize> = entries.iter().map(|(place, _)| *place).collect();
-        look(&places, &parts);
+        look(&places, &parts(&words, entries.iter().map(|(_, len)| *len)));
         Ok(())
     }
 
@@ -424,4 +410,15 @@ impl Shard {
         }
         Ok(())
     }
+}
+
+/// Words one after the other as the runs that they are made of.
+fn parts(words: &[u32], lengths: impl Iterator<Item = u32>) -> Vec<&[u32]> {
+    let mut rest = words;
+    let mut part = |length: u32| {
+        let (part, after) = rest.split_at(length as usize);
+        rest = after;
+        part
+    };
+    lengths.map(&mut part).collect()
 }

@@ -2,21 +2,14 @@
 
 use std::time::Duration;
 
+use super::skip::unless_missing;
 use super::{Devices, WgpuEngine, WgpuOptions};
 use crate::engine::{CopyWords, Engine, EngineError, Launch, Span};
 use crate::kernel::Registry;
 use crate::numerics::Digest;
 
 fn opened(options: &WgpuOptions) -> Option<WgpuEngine> {
-    match WgpuEngine::open(options) {
-        Ok(engine) => Some(engine),
-        Err(reason) => {
-            let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
-            assert!(!required, "BITPROOF_REQUIRE_ADAPTER=1, but {reason}");
-            eprintln!("SKIPPED, nothing was checked: {reason}");
-            None
-        }
-    }
+    unless_missing(WgpuEngine::open(options))
 }
 
 /// A run that takes long: a product with many terms, `rows` x 64.

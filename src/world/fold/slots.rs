@@ -223,21 +223,14 @@ fn place_of(job: &SlotsJob, piece: &Piece) -> Option<Span> {
         return None;
     };
     let covers = wanted.start <= piece.range.start && piece.range.end <= wanted.end;
-    let meets = |other: &Span| {
-        let (end, other_end) = (
-            span.offset_words + span.words,
-            other.offset_words + other.words,
-        );
-        span.arena == other.arena && span.offset_words < other_end && other.offset_words < end
-    };
-    if !covers || job.addends.iter().any(meets) {
+    if !covers || job.addends.iter().any(|addend| addend.meets(span)) {
         return None;
     }
     let from = (piece.range.start - wanted.start) as u32;
     let place = part(*span, from, (piece.range.end - piece.range.start) as u32);
     let held_elsewhere = job
         .accumulator
-        .is_some_and(|held| held != *span && meets(&held));
+        .is_some_and(|held| held != *span && held.meets(span));
     (place.offset_words.is_multiple_of(4) && !held_elsewhere).then_some(place)
 }
 

@@ -4,17 +4,12 @@
 use super::run;
 use crate::engine::Engine;
 use crate::engine::wgpu::WgpuEngine;
+use crate::engine::wgpu::skip::{is_required, unless_missing};
 
 #[test]
 fn an_adapter_is_tested_and_its_differences_are_named() {
-    let mut engine = match WgpuEngine::new() {
-        Ok(engine) => engine,
-        Err(reason) => {
-            let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
-            assert!(!required, "BITPROOF_REQUIRE_ADAPTER=1, but {reason}");
-            eprintln!("SKIPPED, nothing was tested: {reason}");
-            return;
-        }
+    let Some(mut engine) = unless_missing(WgpuEngine::new()) else {
+        return;
     };
     let test = run(&mut engine);
     eprintln!("{:?}", engine.identity());
@@ -22,8 +17,7 @@ fn an_adapter_is_tested_and_its_differences_are_named() {
         eprintln!("{tested:x?}");
     }
     let identity = engine.identity();
-    let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
-    if required && identity.adapter.to_lowercase().contains("llvmpipe") {
+    if is_required() && identity.adapter.to_lowercase().contains("llvmpipe") {
         let differing: Vec<&str> = test.differing().collect();
         assert!(
             identity.strict && test.strict(),

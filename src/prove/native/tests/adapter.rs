@@ -3,22 +3,15 @@
 use std::path::Path;
 
 use super::*;
+use crate::engine::wgpu::skip::unless_missing;
 use crate::engine::wgpu::{NativeAdapter, WgpuOptions};
 use crate::kernel::ATOMIC_ADD;
 use crate::scenario::{Overrides, Scenario};
 
 /// The adapter with a kernel, or nothing with the reason on standard error.
 fn adapter(text: &str) -> Option<Box<dyn NativeAtomics>> {
-    match NativeAdapter::with_kernel(&WgpuOptions::default(), text) {
-        Ok(adapter) => Some(Box::new(adapter)),
-        Err(EngineError::NoAdapter { reason }) => {
-            let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
-            assert!(!required, "BITPROOF_REQUIRE_ADAPTER=1, but {reason}");
-            eprintln!("SKIPPED, nothing was raced: {reason}");
-            None
-        }
-        Err(error) => panic!("an adapter that fails is no missing one: {error}"),
-    }
+    let opened = NativeAdapter::with_kernel(&WgpuOptions::default(), text);
+    Some(Box::new(unless_missing(opened)?))
 }
 
 fn tampered(replace: &str, by: &str) -> String {
