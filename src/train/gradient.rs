@@ -186,7 +186,10 @@ impl Gradients {
             let words = whole.slice(bucket.range.start, bucket.len());
             let shard = self.shard_of(options, bucket.range.start, bucket.len());
             rank.module(&bucket_module(number), |rank| {
-                handles.push(self.issue(rank, groups, words, shard));
+                let handle = rank.edge(&format!("grad_reduce.bucket{number}"), |rank| {
+                    self.issue(rank, groups, words, shard)
+                });
+                handles.push(handle);
             });
         }
         for (number, (handle, bucket)) in handles.into_iter().zip(&layout.buckets).enumerate() {
@@ -215,7 +218,10 @@ impl Gradients {
             rank.module(&bucket_module(number), |rank| {
                 let family = Family::OptimizerInstances;
                 let op = "all_reduce_instances";
-                handles.push(rank.all_reduce(op, family, group, shard, Combine::Sum));
+                let handle = rank.edge(&format!("instance_reduce.bucket{number}"), |rank| {
+                    rank.all_reduce(op, family, group, shard, Combine::Sum)
+                });
+                handles.push(handle);
             });
         }
         handles.into_iter().for_each(|handle| rank.wait(handle));

@@ -263,11 +263,14 @@ impl Optimizer {
     fn gather(&self, rank: &mut Rank, store: &ParameterStore, layout: &FlatLayout, group: GroupId) {
         let ranks = layout.len() / layout.shard_len();
         let mut handles = Vec::with_capacity(layout.buckets.len());
-        for bucket in &layout.buckets {
+        for (number, bucket) in layout.buckets.iter().enumerate() {
             let (start, len) = (bucket.range.start, bucket.len());
             let shard = self.model.slice(start / ranks, len / ranks);
             let whole = store.values.slice(start, len);
-            handles.push(rank.all_gather("all_gather", group, shard, whole));
+            let handle = rank.edge(&format!("param_gather.bucket{number}"), |rank| {
+                rank.all_gather("all_gather", group, shard, whole)
+            });
+            handles.push(handle);
         }
         handles.into_iter().for_each(|handle| rank.wait(handle));
     }

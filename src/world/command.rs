@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::plan::{Combine, Init};
 use crate::world::rank::{GroupId, LocalOrder, Segments, Tensor};
-use crate::world::site::{Family, Site};
+use crate::world::site::{Family, Name, Site};
 
 /// One entry of a stream.
 #[derive(Clone, Debug)]
@@ -58,9 +58,11 @@ pub enum Command {
     Record {
         ticket: u32,
     },
-    /// The stream goes on once ticket `ticket` is complete.
+    /// The stream goes on once ticket `ticket` is complete. `edge` is the name by which a scenario
+    /// can leave the wait out.
     Wait {
         ticket: u32,
+        edge: Name,
     },
     Read {
         from: Tensor,

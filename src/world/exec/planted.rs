@@ -99,7 +99,7 @@ impl Pending {
         }
         let in_group = |call: &Collective, group: GroupId| call.group == group;
         let candidate = match (&self.fault, &issued.command) {
-            (PlantedFault::DropWait { .. }, Command::Wait { ticket }) => {
+            (PlantedFault::DropWait { .. }, Command::Wait { ticket, .. }) => {
                 stream == COMPUTE_STREAM && collectives.contains(&(rank, *ticket))
             }
             (

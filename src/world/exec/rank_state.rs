@@ -114,7 +114,7 @@ impl RankState {
         let head = self.streams.get(&stream).and_then(VecDeque::front);
         match head.map(|issued| &issued.command) {
             Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
-            Some(Command::Wait { ticket }) => self.tickets.get(*ticket as usize) == Some(&true),
+            Some(Command::Wait { ticket, .. }) => self.tickets.get(*ticket as usize) == Some(&true),
             _ => false,
         }
     }

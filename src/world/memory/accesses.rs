@@ -102,7 +102,7 @@ impl AccessTracker {
         });
         match &issued.command {
             Command::Record { ticket } => self.clocks.record(stream, *ticket),
-            Command::Wait { ticket } => self.clocks.wait(stream, *ticket),
+            Command::Wait { ticket, .. } => self.clocks.wait(stream, *ticket),
             Command::Read { .. } => self.clocks.host_read(stream, self.next_ordinal),
             Command::Alloc { tensor, .. } | Command::Free { tensor } => {
                 let present = self.use_of(*tensor, true, true);
@@ -320,6 +320,7 @@ mod tests {
             Verb::Record => Command::Record { ticket: records },
             Verb::Wait(ticket) => Command::Wait {
                 ticket: *ticket as u32,
+                edge: "an edge".into(),
             },
         }
     }

@@ -130,8 +130,9 @@ impl Rank {
             return self.handle(0);
         }
         let stream = communicator_stream(group);
-        self.behind_current(stream, op);
-        let ticket = self.ticket();
+        let edge = self.edge_of(op);
+        self.behind_current(stream, op, &edge);
+        let ticket = self.ticket(edge);
         let collective = Collective {
             group,
             kind,
@@ -151,8 +152,9 @@ impl Rank {
     /// Point to point on a lane: matched in order for each (from, to, lane).
     pub fn send_on(&mut self, lane: Lane, op: &str, to: u32, tensor: Tensor) -> Handle {
         let stream = send_stream(lane, to);
-        self.behind_current(stream, op);
-        let ticket = self.ticket();
+        let edge = self.edge_of(op);
+        self.behind_current(stream, op, &edge);
+        let ticket = self.ticket(edge);
         self.issue_on(stream, op, Command::Send { to, tensor, ticket });
         self.handle(ticket)
     }
@@ -164,8 +166,9 @@ impl Rank {
     /// The other end of `send_on`.
     pub fn recv_on(&mut self, lane: Lane, op: &str, from: u32, tensor: Tensor) -> Handle {
         let stream = recv_stream(lane, from);
-        self.behind_current(stream, op);
-        let ticket = self.ticket();
+        let edge = self.edge_of(op);
+        self.behind_current(stream, op, &edge);
+        let ticket = self.ticket(edge);
         self.issue_on(
             stream,
             op,
@@ -182,8 +185,7 @@ impl Rank {
     pub fn wait(&mut self, handle: Handle) {
         // Tickets are numbered anew in each step; older work is over.
         if handle.era == self.era {
-            let ticket = handle.ticket;
-            self.issue("wait", Command::Wait { ticket });
+            self.wait_as("wait", handle);
         }
     }
 }

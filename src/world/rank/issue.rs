@@ -5,14 +5,33 @@ use std::sync::Arc;
 use crate::world::command::{Command, Issued};
 use crate::world::site::{Name, Site};
 
-use super::{Rank, StreamId};
+use super::{Handle, Rank, StreamId};
 
 impl Rank {
-    /// `stream` goes on only after what the current stream holds now.
-    pub(super) fn behind_current(&mut self, stream: StreamId, op: &str) {
-        let ticket = self.ticket();
+    /// `stream` goes on only after what the current stream holds now: the edge `EDGE.start`.
+    pub(super) fn behind_current(&mut self, stream: StreamId, op: &str, edge: &Name) {
+        let edge = self.names.of(&format!("{edge}.start"));
+        let ticket = self.ticket(edge.clone());
         self.issue(op, Command::Record { ticket });
-        self.issue_on(stream, op, Command::Wait { ticket });
+        self.issue_on(stream, op, Command::Wait { ticket, edge });
+    }
+
+    /// The current stream waits for a ticket of this step.
+    pub(super) fn wait_as(&mut self, op: &str, handle: Handle) {
+        let ticket = handle.ticket;
+        // A misuse that `fail` keeps may have given a handle without a ticket.
+        if let Some(edge) = self.edges.get(ticket as usize).cloned() {
+            self.issue(op, Command::Wait { ticket, edge });
+        }
+    }
+
+    /// What waits for `op` are called, issued here: as [`Rank::edge`] says, else by the module.
+    pub(super) fn edge_of(&mut self, op: &str) -> Name {
+        match (&self.edge, self.module.as_str()) {
+            (Some(edge), _) => edge.clone(),
+            (None, "") => self.names.of(op),
+            (None, module) => self.names.of(&format!("{module}.{op}")),
+        }
     }
 
     pub(super) fn issue(&mut self, op: &str, command: Command) {

@@ -37,7 +37,10 @@ pub struct Rank {
     stream: StreamId,
     issued: Vec<(StreamId, Issued)>,
     ordinal: u32,
-    tickets: u32,
+    /// The name of what each ticket of this step waits for.
+    edges: Vec<Name>,
+    /// What the edges that `body` of [`Rank::edge`] makes are called.
+    edge: Option<Name>,
     /// Steps ended so far.
     era: u32,
     events: BTreeMap<EventId, Handle>,
@@ -71,7 +74,8 @@ impl Rank {
             stream: COMPUTE_STREAM,
             issued: Vec::new(),
             ordinal: 0,
-            tickets: 0,
+            edges: Vec::new(),
+            edge: None,
             era: 0,
             events: BTreeMap::new(),
             step: 0,
@@ -148,6 +152,16 @@ impl Rank {
         let result = body(self);
         self.module.truncate(outer);
         self.module_name = outer_name;
+        result
+    }
+
+    /// Runs `body`, in which the edge that orders a collective or a message after the current
+    /// stream is called `NAME.start`, and the wait for it `NAME`. Elsewhere edges are called
+    /// `module.op`.
+    pub fn edge<T>(&mut self, name: &str, body: impl FnOnce(&mut Rank) -> T) -> T {
+        let outer = self.edge.replace(self.names.of(name));
+        let result = body(self);
+        self.edge = outer;
         result
     }
 
@@ -284,7 +298,8 @@ impl Rank {
 
     /// Records `event` at this point of the current stream.
     pub fn record(&mut self, event: EventId) {
-        let ticket = self.ticket();
+        let edge = self.edge_of(&format!("event{}", event.0));
+        let ticket = self.ticket(edge);
         self.issue("record", Command::Record { ticket });
         self.events.insert(event, self.handle(ticket));
     }
@@ -294,10 +309,7 @@ impl Rank {
     pub fn wait_event(&mut self, event: EventId) {
         match self.events.get(&event) {
             Some(handle) if handle.era < self.era => {}
-            Some(Handle { ticket, .. }) => {
-                let ticket = *ticket;
-                self.issue("wait event", Command::Wait { ticket });
-            }
+            Some(handle) => self.wait_as("wait event", *handle),
             None => self.notes.push(format!(
                 "rank {}: {} waits for event {}, which was never recorded",
                 self.id, self.module, event.0
@@ -365,7 +377,7 @@ impl Rank {
             step: self.step,
             live: self.live(),
         })?;
-        self.tickets = 0;
+        self.edges.clear();
         self.era += 1;
         Ok(())
     }
@@ -380,9 +392,10 @@ impl Rank {
         self.failure.get_or_insert(message);
     }
 
-    fn ticket(&mut self) -> u32 {
-        self.tickets += 1;
-        self.tickets - 1
+    /// A ticket of this step; those who wait for it follow `edge`.
+    fn ticket(&mut self, edge: Name) -> u32 {
+        self.edges.push(edge);
+        self.edges.len() as u32 - 1
     }
 
     fn handle(&self, ticket: u32) -> Handle {
