@@ -10,6 +10,7 @@ use crate::plan::PLAN_BASIS;
 use crate::prove::check::{CheckOptions, Findings};
 use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r::{self, NodeDifference};
+use crate::prove::oracle::reference::Provenances;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
     Certificate, FirstDivergence, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome,
@@ -161,6 +162,7 @@ fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
                 OracleKind::R2R => r2r_result(findings),
                 OracleKind::RES => res_result(findings),
                 OracleKind::XR => xr_result(findings),
+                OracleKind::REF => ref_result(findings),
             }
         })
         .collect()
@@ -338,6 +340,36 @@ fn xr_result(findings: &Findings) -> OracleResult {
         findings.reference.replicas_compared + findings.reference.recomputed,
         detail,
     )
+}
+
+fn ref_result(findings: &Findings) -> OracleResult {
+    let Some(found) = &findings.provenances else {
+        let detail = Some("a replay follows no contributions".to_string());
+        return oracle_result(OracleKind::REF, OracleVerdict::NotChecked, 0, detail);
+    };
+    let Provenances {
+        words,
+        contributions,
+        findings,
+        unfollowed,
+        ..
+    } = found;
+    let detail = match (findings.first(), unfollowed.first()) {
+        (_, Some(kernel)) => {
+            format!("`{kernel}` changes gradients in a way that is not followed")
+        }
+        (Some(finding), None) => finding.to_string(),
+        (None, None) => format!(
+            "{contributions} contributions to {words} gradient words, each exactly once; their \
+             values are not compared with a serial run"
+        ),
+    };
+    let verdict = match (found.is_followed(), findings.is_empty()) {
+        (false, _) => OracleVerdict::NotChecked,
+        (true, true) => OracleVerdict::Equal,
+        (true, false) => OracleVerdict::Different,
+    };
+    oracle_result(OracleKind::REF, verdict, *words, Some(detail))
 }
 
 fn first_divergence(session: &Session, findings: &Findings) -> Option<FirstDivergence> {

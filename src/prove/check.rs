@@ -8,6 +8,7 @@ use crate::prove::effect::{self, Effect};
 use crate::prove::mutation::{self, Nursery};
 use crate::prove::native::{self, NativeRaces, Races};
 use crate::prove::oracle::r2r::{self, NodeDifference};
+use crate::prove::oracle::reference::{self, Provenances};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
 use crate::prove::outcome::{MutantScore, Outcome};
@@ -52,6 +53,8 @@ pub struct Findings {
     pub resumptions: Option<Vec<(Vec<u32>, Resumption)>>,
     /// Resumes on other layouts.
     pub reshardings: Vec<Resharding>,
+    /// Who contributed to the gradients; `None` when REF was not asked for.
+    pub provenances: Option<Provenances>,
     pub mutants: MutantScore,
     pub effect: Option<Effect>,
     /// What true atomics gave, where they were asked for.
@@ -67,6 +70,7 @@ impl Findings {
             second: None,
             resumptions: None,
             reshardings: Vec::new(),
+            provenances: None,
             mutants: MutantScore::default(),
             effect: None,
             native_races: None,
@@ -110,6 +114,11 @@ pub fn check(
 
     let reshardings = reshardings(&session, &reference, &sweep, progress)?;
 
+    let provenances = match session.scenario.oracles.contains(&OracleKind::REF) {
+        true => Some(reference::follow(&mut session, &RunOptions::default())?),
+        false => None,
+    };
+
     progress.begin(
         "planted faults",
         crate::fault::MutantKind::all().len() as u64,
@@ -130,6 +139,7 @@ pub fn check(
         second,
         resumptions,
         reshardings,
+        provenances,
         mutants,
         effect,
         native_races: races.map(Races::end),

@@ -5,6 +5,7 @@ use crate::numerics::ladder::Rung;
 use crate::prove::check::Findings;
 use crate::prove::effect::Effect;
 use crate::prove::native::NativeRaces;
+use crate::prove::oracle::reference::Provenances;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::oracle::reshard::Resharding;
 use crate::prove::session::Session;
@@ -70,10 +71,22 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
         grade = grade.max(Grade::Vacuous);
     }
+    if let Some(provenances) = &findings.provenances {
+        grade = grade.max(of_provenances(provenances));
+    }
     if matches!(findings.second, Some(Some(_))) {
         grade = grade.max(Grade::Uncontrolled);
     }
     grade.max(of_races(findings.native_races.as_ref()))
+}
+
+/// A gradient that lacks a contribution is wrong on every run alike.
+fn of_provenances(found: &Provenances) -> Grade {
+    match (found.is_followed(), found.findings.is_empty()) {
+        (false, _) => Grade::Vacuous,
+        (true, true) => Grade::Proved,
+        (true, false) => Grade::Divergent,
+    }
 }
 
 /// True atomics that give what the model does not: the model's choices do not control the bits.

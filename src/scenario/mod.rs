@@ -53,16 +53,24 @@ pub enum OracleKind {
     RES,
     /// Copies that must agree across ranks.
     XR,
+    /// What a serial run would add: each contribution to each gradient exactly once.
+    REF,
 }
 
 impl OracleKind {
-    pub const ALL: [OracleKind; 3] = [OracleKind::R2R, OracleKind::RES, OracleKind::XR];
+    pub const ALL: [OracleKind; 4] = [
+        OracleKind::R2R,
+        OracleKind::RES,
+        OracleKind::XR,
+        OracleKind::REF,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
             OracleKind::R2R => "R2R",
             OracleKind::RES => "RES",
             OracleKind::XR => "XR",
+            OracleKind::REF => "REF",
         }
     }
 }

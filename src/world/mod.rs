@@ -16,7 +16,7 @@ pub use exec::{
     World,
 };
 pub use memory::{Access, Hazard, HazardKind};
-pub use observer::{Observer, Unobserved};
+pub use observer::{LaunchNode, Observer, Unobserved};
 pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, Schedule};
 pub use rank::{
     Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder, MemoryOptions, Rank,

@@ -2,9 +2,11 @@
 //!
 //! R2R compares two runs, RES a resumed run with a straight one, on its layout or on another. The
 //! third, XR, compares replicas while a run goes on, in `world/exec/boundary.rs`;
-//! `prove/certificate.rs` makes its verdict of the drifts that the run's record lists.
+//! `prove/certificate.rs` makes its verdict of the drifts that the run's record lists. REF follows
+//! who contributed to each gradient.
 
 pub mod r2r;
+pub mod reference;
 pub mod res;
 pub mod reshard;
 

@@ -223,6 +223,7 @@ impl Coordinator<'_> {
             });
         }
         copies.retain(|copy| copy.from != copy.to);
+        self.observer.on_copies(&copies);
         let site = calls[0].issued.site.to_string();
         self.engine
             .copy(&copies)
@@ -296,6 +297,7 @@ impl Coordinator<'_> {
             to: self.span(to, *target),
         };
         let site = received.site.to_string();
+        self.observer.on_copies(&[copy]);
         self.engine
             .copy(&[copy])
             .map_err(|source| at(&to.to_string(), &site, source))?;

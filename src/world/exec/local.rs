@@ -8,6 +8,7 @@ use crate::plan::{Arithmetic, Init, Plan, local};
 use crate::world::command::{Command, Issued, LocalFold};
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, FoldOrder, SegmentsJob, SlotsJob};
+use crate::world::observer::LaunchNode;
 use crate::world::order::{Choice, Owner};
 use crate::world::rank::{LocalOrder, Tensor};
 use crate::world::site::Site;
@@ -121,12 +122,20 @@ impl Coordinator<'_> {
         }
         let memory = &self.ranks[rank as usize].memory;
         let workgroup = linked.workgroup;
-        Ok(Launch {
+        let launch = Launch {
             program,
             grid: std::array::from_fn(|axis| invocations[axis].div_ceil(workgroup[axis])),
             operands: operands.iter().map(|tensor| memory.span(*tensor)).collect(),
             params: params.clone(),
-        })
+        };
+        self.observer.on_launch(&LaunchNode {
+            rank,
+            site: &issued.site,
+            kernel: linked,
+            operands: &launch.operands,
+            params: &launch.params,
+        });
+        Ok(launch)
     }
 
     fn written(&self, rank: u32, issued: &Issued, tensor: Tensor) -> Written {
@@ -170,11 +179,13 @@ impl Coordinator<'_> {
                     from: memory.span(*from),
                     to: memory.span(*to),
                 };
+                self.observer.on_copies(&[copy]);
                 let result = self.engine.copy(&[copy]);
                 self.on_read(rank, *from);
                 (result, Some(*to))
             }
             Command::Upload { to, words } => {
+                self.observer.on_overwrite(memory.span(*to));
                 (self.engine.write(memory.span(*to), words), Some(*to))
             }
             Command::Read { from } => {

@@ -13,6 +13,7 @@ use crate::world::rank::{Allocation, Tensor};
 pub(crate) use accesses::AccessTracker;
 pub(crate) use hazard::HazardLog;
 pub use hazard::{Access, Hazard, HazardKind};
+pub(crate) use intervals::Intervals;
 pub(crate) use live_in::LiveInTracker;
 pub use live_in::{LiveIn, LiveInWords};
 
