@@ -19,7 +19,7 @@ use crate::prove::outcome::{
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
-use crate::prove::{Grade, token, uncovered, vacuity, witness};
+use crate::prove::{Grade, origin, token, uncovered, vacuity, witness};
 use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
 use crate::train::Trainer;
 use crate::world::{GroupId, RunRecord};
@@ -70,6 +70,7 @@ pub(super) fn outcome(
         hazards: hazards(&findings),
         hazards_beyond: findings.reference.hazards_beyond,
         notes: findings.reference.notes.clone(),
+        origin: origin::of(session, &findings),
         oracles: oracles(session, &findings),
         reshardings: findings
             .reshardings

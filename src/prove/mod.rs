@@ -9,6 +9,7 @@ pub mod memory;
 pub mod mutation;
 pub mod native;
 pub mod oracle;
+pub mod origin;
 pub mod outcome;
 pub mod plans;
 pub mod progress;
@@ -27,6 +28,7 @@ pub mod witness;
 
 pub use crate::scenario::Grade;
 pub use check::{CheckOptions, check};
+pub use origin::Origin;
 pub use progress::{Progress, Silent};
 pub use replay::replay;
 pub use token::{Token, TokenError};

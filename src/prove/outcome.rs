@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::engine::EngineIdentity;
 use crate::fault::Component;
 use crate::numerics::ladder::Rung;
+use crate::prove::Origin;
 use crate::prove::native::NativeRaces;
 use crate::prove::oracle::reshard::{LaterStep, Resharding};
 use crate::prove::sweep::Reach;
@@ -41,6 +42,8 @@ pub struct Outcome {
     pub hazards_beyond: u64,
     /// What else the reference run has to say: waits for events that nobody recorded.
     pub notes: Vec<String>,
+    /// What came first in cause; `None` where nothing is wrong.
+    pub origin: Option<Origin>,
     pub oracles: Vec<OracleResult>,
     /// Resumes on other layouts, part of RES.
     pub reshardings: Vec<ReshardResult>,

@@ -1,7 +1,7 @@
 //! Exit codes, in one place.
 
-use crate::prove::outcome::Outcome;
-use crate::scenario::{Expectation, Grade};
+use crate::prove::outcome::{OracleResult, OracleVerdict, Outcome};
+use crate::scenario::{Expectation, Grade, OracleKind};
 
 /// How `bitproof` ends. Stable: scripts depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -89,18 +89,34 @@ impl Exit {
     }
 }
 
-/// The expected grade, and the expected op where one is named.
+/// The expected grade, and whatever else is named: the first op, the oracle, the origin.
 pub(super) fn is_met(expect: &Expectation, outcome: &Outcome) -> bool {
     let first = outcome.first_divergence.as_ref();
     let first = first.map(|first| &*first.site.op);
-    let op_is_met = expect.first.is_none() || expect.first.as_deref() == first;
-    outcome.is_checked() && outcome.grade() == expect.grade && op_is_met
+    let origin = outcome.origin.as_ref();
+    let shows = |oracle: OracleKind| {
+        let mut results = outcome.oracles.iter();
+        let is_different = |result: &OracleResult| result.verdict == OracleVerdict::Different;
+        origin.is_some_and(|origin| origin.oracle == oracle)
+            || results.any(|result| result.oracle == oracle && is_different(result))
+    };
+    outcome.is_checked()
+        && outcome.grade() == expect.grade
+        && (expect.first.is_none() || expect.first.as_deref() == first)
+        && expect.oracle.is_none_or(shows)
+        && (expect.class.is_none() || expect.class == origin.map(|origin| origin.class))
+        && expect
+            .names
+            .as_deref()
+            .is_none_or(|names| origin.is_some_and(|origin| origin.what.contains(names)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::sample;
     use super::*;
+    use crate::prove::Origin;
+    use crate::scenario::OriginClass;
 
     fn code(grade: Grade, require: Option<Grade>, accept_input: bool) -> u8 {
         Exit::of_grade(
@@ -150,10 +166,7 @@ mod tests {
     fn a_check_of_nothing_is_no_proof() {
         let mut outcome = sample::proved();
         outcome.oracles.clear();
-        let expect = Expectation {
-            grade: Grade::Proved,
-            first: None,
-        };
+        let expect = Expectation::of(Grade::Proved);
         for expect in [None, Some(&expect)] {
             let exit = Exit::of(&outcome, &Requirement::default(), expect);
             assert_eq!(exit.code(), 5);
@@ -166,19 +179,50 @@ mod tests {
         let outcome = sample::divergent();
         let exit = |grade, first: Option<&str>| {
             let first = first.map(str::to_string);
-            let expect = Expectation { grade, first };
+            let expect = Expectation {
+                first,
+                ..Expectation::of(grade)
+            };
             Exit::of(&outcome, &Requirement::default(), Some(&expect)).code()
         };
         assert_eq!(exit(Grade::Divergent, None), 0);
         assert_eq!(exit(Grade::Divergent, Some("reduce_scatter")), 0);
         assert_eq!(exit(Grade::Divergent, Some("all_reduce")), 1);
         assert_eq!(exit(Grade::Proved, None), 1);
-        let expect = Expectation {
-            grade: Grade::Divergent,
-            first: None,
-        };
+        let expect = Expectation::of(Grade::Divergent);
         let proved = Exit::of(&sample::proved(), &Requirement::default(), Some(&expect));
         assert_eq!(proved.code(), 6);
+    }
+
+    #[test]
+    fn an_origin_is_expected_by_oracle_class_and_name() {
+        let mut outcome = sample::divergent();
+        let met = |outcome: &Outcome, change: fn(&mut Expectation)| {
+            let mut expect = Expectation::of(Grade::Divergent);
+            change(&mut expect);
+            is_met(&expect, outcome)
+        };
+        for change in [
+            (|expect: &mut Expectation| expect.class = Some(OriginClass::MissingWait))
+                as fn(&mut Expectation),
+            |expect| expect.oracle = Some(OracleKind::REF),
+            |expect| expect.names = Some("grad_reduce.bucket2".into()),
+        ] {
+            outcome.origin = None;
+            assert!(!met(&outcome, change));
+            outcome.origin = Some(Origin {
+                class: OriginClass::MissingWait,
+                oracle: OracleKind::REF,
+                what: "nothing waits by `grad_reduce.bucket2`".into(),
+            });
+            assert!(met(&outcome, change));
+            outcome.origin = Some(Origin {
+                class: OriginClass::LostState,
+                oracle: OracleKind::XR,
+                what: "nothing waits by `grad_reduce.bucket3`".into(),
+            });
+            assert!(!met(&outcome, change));
+        }
     }
 
     #[test]

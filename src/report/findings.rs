@@ -62,15 +62,10 @@ impl Report {
         if is_met(expect, &self.outcome) {
             return None;
         }
-        let first = expect.first.iter().map(|op| format!(" first at {op}"));
-        let (expected, first) = (expect.grade.words(), first.collect::<String>());
         let name = &self.outcome.scenario.name;
         let message = match self.outcome.is_checked() {
-            true => format!(
-                "{name}: {}, expected {expected}{first}",
-                self.outcome.grade()
-            ),
-            false => format!("{name}: nothing checked, expected {expected}{first}"),
+            true => format!("{name}: {}, expected {expect}", self.outcome.grade()),
+            false => format!("{name}: nothing checked, expected {expect}"),
         };
         let finding = Diagnostic::error("not-as-expected", message);
         Some(at.keys(finding, &["expect.grade", "expect"], "expected here"))
@@ -378,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_was_expected_is_a_note_and_what_was_not_an_error() {
-        let expect = |grade| Some(Expectation { grade, first: None });
+        let expect = |grade| Some(Expectation::of(grade));
         let met = report(sample::divergent(), expect(Grade::Divergent));
         assert_eq!(codes(&met), [("divergent", Severity::Note)]);
         let missed = report(sample::proved(), expect(Grade::Divergent));

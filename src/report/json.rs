@@ -19,7 +19,8 @@ impl Report {
     /// The report as a JSON object. Keys: `schema_version`, `grade`, `verdicts` (`within`,
     /// `across`), `exit_code`, `scenario`, `expect`, `import`, `recipe`, `engine`, `steps`,
     /// `ranks`, `nodes`, `choice_points` (a count a rung, `sensitive`, and `by_family`),
-    /// `input_points`, `sampling`, `hazards`, `oracles` (`R2R`, `RES`, `XR`), `reshardings` (a
+    /// `input_points`, `sampling`, `hazards`, `oracles` (`R2R`, `RES`, `XR`, `REF`),
+    /// `origin` (what came first in cause), `reshardings` (a
     /// load on another layout each), `mutants` (`caught`, `total`), `native_races`
     /// (true atomics on an adapter), `vacuity`, `first_divergence`,
     /// `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
@@ -35,6 +36,9 @@ impl Report {
             json!({
                 "grade": expect.grade,
                 "first": expect.first,
+                "oracle": expect.oracle,
+                "class": expect.class,
+                "names": expect.names,
                 "met": is_met(expect, outcome),
             })
         });
@@ -57,6 +61,7 @@ impl Report {
             "hazards": outcome.hazards,
             "hazards_beyond": outcome.hazards_beyond,
             "notes": outcome.notes,
+            "origin": outcome.origin,
             "oracles": oracles(outcome),
             "reshardings": outcome.reshardings,
             "mutants": outcome.mutants,

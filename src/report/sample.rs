@@ -73,6 +73,7 @@ pub fn proved() -> Outcome {
         hazards: Vec::new(),
         hazards_beyond: 0,
         notes: Vec::new(),
+        origin: None,
         oracles: vec![
             oracle(OracleKind::R2R, 51_234),
             oracle(OracleKind::RES, 9),

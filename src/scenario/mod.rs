@@ -11,6 +11,7 @@ mod import;
 mod imported;
 mod in_code;
 mod load;
+mod origin;
 mod read;
 mod reshard;
 #[cfg(feature = "strategies")]
@@ -23,6 +24,7 @@ pub use grade::Grade;
 pub use import::{Import, import};
 pub use imported::Imported;
 pub use load::{Loaded, Overrides, unreadable};
+pub use origin::OriginClass;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -130,6 +132,47 @@ pub struct Expectation {
     /// The op of the first node where bits part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
+    /// The comparison that shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oracle: Option<OracleKind>,
+    /// Where it comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<OriginClass>,
+    /// What the sentence about its origin has to name: an edge, a module, a component.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<String>,
+}
+
+impl Expectation {
+    /// This grade, whatever it comes from.
+    pub const fn of(grade: Grade) -> Expectation {
+        Expectation {
+            grade,
+            first: None,
+            oracle: None,
+            class: None,
+            names: None,
+        }
+    }
+}
+
+impl std::fmt::Display for Expectation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.grade.words())?;
+        if let Some(first) = &self.first {
+            write!(f, " first at {first}")?;
+        }
+        if let Some(oracle) = self.oracle {
+            write!(f, " by {}", oracle.name())?;
+        }
+        if let Some(class) = self.class {
+            write!(f, " of class {class}")?;
+        }
+        match &self.names {
+            Some(names) => write!(f, " naming {names}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A scenario whose rules hold.

@@ -176,6 +176,13 @@ pub(super) fn file(
 fn expectation(table: &Table, findings: &mut Findings) -> Option<Expectation> {
     let mut reader = Reader::new(table, "expect", findings);
     let first = reader.text("first").map(|(op, _)| escaped(op).into_owned());
+    let names = reader
+        .text("names")
+        .map(|(text, _)| escaped(text).into_owned());
+    let oracles = OracleKind::ALL.map(|oracle| (oracle.name(), Some(oracle)));
+    let oracle = reader.word("oracle", &oracles, None).value;
+    let classes = OriginClass::ALL.map(|class| (class.name(), Some(class)));
+    let class = reader.word("class", &classes, None).value;
     let grade = reader.word("grade", &Grade::slugs(), Grade::Proved);
     if !grade.is_given() && grade.sound {
         reader.missing("grade", "a grade");
@@ -184,6 +191,9 @@ fn expectation(table: &Table, findings: &mut Findings) -> Option<Expectation> {
     grade.is_given().then_some(Expectation {
         grade: grade.value,
         first,
+        oracle,
+        class,
+        names,
     })
 }
 

@@ -120,12 +120,12 @@ fn verdict(page: &mut Page, report: &Report) {
         } else {
             style::bad("not met")
         };
-        let first = expect
-            .first
-            .iter()
-            .map(|op| format!(" first at {op}"))
-            .collect::<String>();
-        page.line(format!("  expected {}{first}: {met}", expect.grade.words()));
+        page.line(format!("  expected {expect}: {met}"));
+    }
+    if let Some(origin) = &outcome.origin {
+        let (class, oracle) = (style::bad(origin.class.name()), origin.oracle.name());
+        page.line(format!("  origin: {class}, shown by {oracle}"));
+        page.sentence(4, &origin.what);
     }
     page.sentence(2, &outcome.not_said);
 }

@@ -118,8 +118,8 @@ fn verbose_prints_hashes_and_assumptions() {
 #[test]
 fn an_expectation_is_judged_in_sight() {
     let expect = Expectation {
-        grade: Grade::Divergent,
         first: Some("reduce_scatter".into()),
+        ..Expectation::of(Grade::Divergent)
     };
     let report = Report::new(sample::divergent(), &Requirement::default(), Some(expect));
     let text = style::plain(&report.to_human(Detail::Verdict));

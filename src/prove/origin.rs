@@ -1,0 +1,133 @@
+//! Origin before symptom: of all that a check found, what came first in cause, in one sentence.
+//!
+//! The first tensor that differs is often far downstream of the mistake (NVIDIA-NeMo/
+//! Megatron-Bridge#5380: a loss that jumps after a resume, because an embedding's copies had never
+//! been summed together). So findings that name a cause (a missing edge, a contribution that is
+//! not there, a component that was not saved) go before those that name a difference.
+
+use serde::Serialize;
+
+use crate::prove::check::Findings;
+use crate::prove::oracle::res::Resumption;
+use crate::prove::session::Session;
+use crate::prove::sweep::Reach;
+use crate::scenario::{OracleKind, OriginClass};
+use crate::world::memory::{Hazard, HazardKind};
+
+/// Where a fault comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    pub class: OriginClass,
+    /// The comparison that shows it.
+    pub oracle: OracleKind,
+    /// What it is, naming who did what.
+    pub what: String,
+}
+
+/// The origin of what a check found; `None` where nothing is wrong.
+pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
+    corrupted(findings)
+        .or_else(|| unordered(findings))
+        .or_else(|| recomputed(findings))
+        .or_else(|| started_apart(session, findings))
+        .or_else(|| contributed(findings))
+        .or_else(|| drifted(session, findings))
+        .or_else(|| resumed(findings))
+        .or_else(|| reordered(findings))
+}
+
+fn origin(class: OriginClass, oracle: OracleKind, what: String) -> Option<Origin> {
+    Some(Origin {
+        class,
+        oracle,
+        what,
+    })
+}
+
+/// The same choices gave other bits.
+fn corrupted(findings: &Findings) -> Option<Origin> {
+    let difference = findings.second.as_ref()?.as_ref()?;
+    let (site, rank) = (&difference.a.site, difference.a.rank);
+    let what = format!("the same choices gave other bits at {site} on rank {rank}");
+    origin(OriginClass::Uncontrolled, OracleKind::R2R, what)
+}
+
+fn unordered(findings: &Findings) -> Option<Origin> {
+    let of_resumed = |found: &Resumption| found.hazards.first().cloned();
+    let resumed = findings.resumptions.iter().flatten();
+    let resumed = resumed.filter_map(|(_, found)| of_resumed(found));
+    let own = findings.reference.hazards.first().cloned();
+    let hazard: Hazard = own.into_iter().chain(resumed).next()?;
+    let class = match hazard.kind {
+        HazardKind::ReuseWhileInUse => OriginClass::BufferLifetime,
+        HazardKind::UninitialisedRead => OriginClass::UninitialisedRead,
+        _ => OriginClass::MissingWait,
+    };
+    origin(class, OracleKind::R2R, hazard.to_string())
+}
+
+fn recomputed(findings: &Findings) -> Option<Origin> {
+    let mut drifts = findings.reference.drifts.iter();
+    let drift = drifts.find(|drift| drift.microbatch.is_some())?;
+    let class = OriginClass::RecomputeMismatch;
+    origin(class, OracleKind::XR, drift.to_string())
+}
+
+/// Copies that part before the first step.
+fn started_apart(session: &Session, findings: &Findings) -> Option<Origin> {
+    asks(session, OracleKind::XR)?;
+    let mut drifts = findings.reference.drifts.iter();
+    let drift = drifts.find(|drift| drift.step.is_none())?;
+    let class = OriginClass::ReplicaDivergence;
+    origin(class, OracleKind::XR, drift.to_string())
+}
+
+fn contributed(findings: &Findings) -> Option<Origin> {
+    let followed = findings.provenances.as_ref()?;
+    let finding = followed
+        .findings
+        .first()
+        .filter(|_| followed.is_followed())?;
+    let class = OriginClass::WrongContribution;
+    origin(class, OracleKind::REF, finding.to_string())
+}
+
+fn drifted(session: &Session, findings: &Findings) -> Option<Origin> {
+    asks(session, OracleKind::XR)?;
+    let drift = findings.reference.drifts.first()?;
+    let class = OriginClass::ReplicaDivergence;
+    origin(class, OracleKind::XR, drift.to_string())
+}
+
+fn resumed(findings: &Findings) -> Option<Origin> {
+    let resumptions = findings.resumptions.iter().flatten();
+    let mut broken = resumptions.filter(|(_, found)| !found.is_equal());
+    if let Some((list, found)) = broken.next() {
+        let class = match (found.components.is_empty(), found.uncovered.is_empty()) {
+            (false, _) => OriginClass::LostState,
+            (true, false) => OriginClass::HiddenState,
+            (true, true) => OriginClass::OtherAfterResume,
+        };
+        let text = super::certificate::resumption_text(found);
+        let what = format!("restarts {list:?}: {text}");
+        return origin(class, OracleKind::RES, what);
+    }
+    let mut resharded = findings.reshardings.iter();
+    let found = resharded.find(|found| found.fails())?;
+    origin(OriginClass::LostState, OracleKind::RES, found.to_string())
+}
+
+/// A sum whose order varies.
+fn reordered(findings: &Findings) -> Option<Origin> {
+    let (reach, first) = findings.sweep.first.iter().next()?;
+    let class = match reach {
+        Reach::Within => OriginClass::AccumulationOrder,
+        Reach::Across => OriginClass::AlgorithmSelection,
+    };
+    let what = format!("the order of the sum at {} varies", first.site);
+    origin(class, OracleKind::R2R, what)
+}
+
+fn asks(session: &Session, oracle: OracleKind) -> Option<()> {
+    session.scenario.oracles.contains(&oracle).then_some(())
+}

@@ -1,0 +1,92 @@
+//! Classes of faults, by where they come from: what a scenario may expect, and a check names.
+
+use serde::{Deserialize, Serialize};
+
+/// The class of a fault. The names are those that bug reports of training stacks are filed under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum OriginClass {
+    /// A sum whose addends land in another order on every run.
+    AccumulationOrder,
+    /// A collective whose algorithm follows from the allocation or from sizes.
+    AlgorithmSelection,
+    /// An access does not wait for another one of the same words.
+    MissingWait,
+    /// Memory is freed or handed out while it is in use.
+    BufferLifetime,
+    /// Words that nothing wrote are read.
+    UninitialisedRead,
+    /// A gradient lacks a contribution, has one twice, or one that is not its own.
+    WrongContribution,
+    /// Copies that must agree do not.
+    ReplicaDivergence,
+    /// What is computed again in the backward is not what the forward computed.
+    RecomputeMismatch,
+    /// A checkpoint's bytes are not those of the step that it was asked for.
+    CheckpointSnapshot,
+    /// A checkpoint lacks a component, or a resume does not restore it.
+    LostState,
+    /// A resumed run reads state that no checkpoint holds.
+    HiddenState,
+    /// A resumed run has other choices than the straight one.
+    OtherAfterResume,
+    /// Bits that changed by themselves, or by what the choices do not describe.
+    Uncontrolled,
+}
+
+impl OriginClass {
+    pub const ALL: [OriginClass; 13] = [
+        OriginClass::AccumulationOrder,
+        OriginClass::AlgorithmSelection,
+        OriginClass::MissingWait,
+        OriginClass::BufferLifetime,
+        OriginClass::UninitialisedRead,
+        OriginClass::WrongContribution,
+        OriginClass::ReplicaDivergence,
+        OriginClass::RecomputeMismatch,
+        OriginClass::CheckpointSnapshot,
+        OriginClass::LostState,
+        OriginClass::HiddenState,
+        OriginClass::OtherAfterResume,
+        OriginClass::Uncontrolled,
+    ];
+
+    /// As scenarios and reports write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OriginClass::AccumulationOrder => "accumulation-order",
+            OriginClass::AlgorithmSelection => "algorithm-selection",
+            OriginClass::MissingWait => "missing-wait",
+            OriginClass::BufferLifetime => "buffer-lifetime",
+            OriginClass::UninitialisedRead => "uninitialised-read",
+            OriginClass::WrongContribution => "wrong-contribution",
+            OriginClass::ReplicaDivergence => "replica-divergence",
+            OriginClass::RecomputeMismatch => "recompute-mismatch",
+            OriginClass::CheckpointSnapshot => "checkpoint-snapshot",
+            OriginClass::LostState => "lost-state",
+            OriginClass::HiddenState => "hidden-state",
+            OriginClass::OtherAfterResume => "other-after-resume",
+            OriginClass::Uncontrolled => "uncontrolled",
+        }
+    }
+}
+
+impl std::fmt::Display for OriginClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_serialised_form() {
+        for class in OriginClass::ALL {
+            let json = serde_json::to_string(&class).unwrap();
+            assert_eq!(json, format!("\"{class}\""));
+        }
+    }
+}
