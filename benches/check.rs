@@ -103,7 +103,7 @@ fn quickstart(criterion: &mut Criterion) {
 const LAYOUTS: [(u32, u32, u32); 4] = [(2, 2, 4), (4, 4, 4), (8, 8, 8), (8, 8, 38)];
 
 fn steps(criterion: &mut Criterion) {
-    const PATH: &str = "scenarios/zoo/scale-2432.toml";
+    const PATH: &str = "scenarios/scale-2432.toml";
     let mut group = criterion.benchmark_group("TPxPPxDP, 16 tokens a rank");
     slow(&mut group);
     let plain = RunOptions::default();

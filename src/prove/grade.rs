@@ -75,9 +75,18 @@ fn common(session: &Session, findings: &Findings) -> Grade {
         grade = grade.max(of_provenances(provenances));
     }
     if matches!(findings.second, Some(Some(_))) {
-        grade = grade.max(Grade::Uncontrolled);
+        grade = grade.max(of_second_run(!hazards.is_empty()));
     }
     grade.max(of_races(findings.native_races.as_ref()))
+}
+
+/// Other bits from the same choices. Where accesses are unordered, which write a read sees is a
+/// choice that the run did not pin: the second run shows its consequence. Else nothing explains it.
+fn of_second_run(has_hazards: bool) -> Grade {
+    match has_hazards {
+        true => Grade::Divergent,
+        false => Grade::Uncontrolled,
+    }
 }
 
 /// A gradient that lacks a contribution is wrong on every run alike.
@@ -306,6 +315,12 @@ mod tests {
         let of = |strict| of_sweep(&sweep, &RunRecord::default(), strict);
         assert_eq!(of(true), Grade::ProvedOnThisInput);
         assert_eq!(of(false), Grade::Bounded);
+    }
+
+    #[test]
+    fn a_second_run_is_explained_by_a_hazard_alone() {
+        assert_eq!(of_second_run(false), Grade::Uncontrolled);
+        assert_eq!(of_second_run(true), Grade::Divergent);
     }
 
     #[test]

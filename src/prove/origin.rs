@@ -26,14 +26,14 @@ pub struct Origin {
 
 /// The origin of what a check found; `None` where nothing is wrong.
 pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
-    corrupted(findings)
-        .or_else(|| unordered(findings))
+    unordered(findings)
+        .or_else(|| corrupted(findings))
         .or_else(|| recomputed(findings))
         .or_else(|| started_apart(session, findings))
         .or_else(|| contributed(findings))
         .or_else(|| drifted(session, findings))
-        .or_else(|| resumed(findings))
         .or_else(|| reordered(findings))
+        .or_else(|| resumed(findings))
 }
 
 fn origin(class: OriginClass, oracle: OracleKind, what: String) -> Option<Origin> {
@@ -44,7 +44,7 @@ fn origin(class: OriginClass, oracle: OracleKind, what: String) -> Option<Origin
     })
 }
 
-/// The same choices gave other bits.
+/// The same choices gave other bits, and no unordered access explains it.
 fn corrupted(findings: &Findings) -> Option<Origin> {
     let difference = findings.second.as_ref()?.as_ref()?;
     let (site, rank) = (&difference.a.site, difference.a.rank);
