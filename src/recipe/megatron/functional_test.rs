@@ -147,6 +147,7 @@ impl<'a> Reader<'a> {
             place: self.document.place(entry.key_span),
             arguments: Vec::new(),
             variables: Vec::new(),
+            reads: None,
         };
         let mut spellings = Spellings::default();
         for argument in self.mapping(entry, "a mapping of flags to values") {

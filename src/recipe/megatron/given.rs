@@ -55,6 +55,8 @@ pub struct GivenPhase {
     pub arguments: Vec<GivenArgument>,
     /// `MODEL_ENV_VARS.<name>`, such as `GPUS_PER_NODE`.
     pub variables: Vec<GivenVariable>,
+    /// Commands of a script that are not read here, and that may have set any variable.
+    pub reads: Option<Place>,
 }
 
 /// Everything a file says.

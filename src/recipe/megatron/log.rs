@@ -66,6 +66,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
             place: Place::new(source, first.title.clone()),
             arguments,
             variables: Vec::new(),
+            reads: None,
         }],
         env: Vec::new(),
         test_type: None,
