@@ -335,5 +335,6 @@ fn world(text: &str) -> Vec<String> {
     job.phases[0].variables.iter().map(shown).collect()
 }
 
+mod against_bash;
 mod doubts;
 mod shells;
