@@ -39,6 +39,8 @@ struct SelfContained<'a> {
     free: &'a BTreeSet<Free>,
     oracles: &'a BTreeSet<OracleKind>,
     accept: &'a [&'static str],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    not_covered: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,6 +130,7 @@ impl Scenario {
             free: &self.free,
             oracles: &self.oracles,
             accept: if self.accept_input { &["input"] } else { &[] },
+            not_covered: &self.not_covered,
             data,
             data_blake3: self.data.blake3().map(|hash| hash.to_string()),
             allocations: self

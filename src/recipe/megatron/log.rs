@@ -73,6 +73,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
         mode: None,
         launcher: None,
         case: None,
+        model: None,
     };
     (findings.error_count() == errors_before).then_some(job)
 }

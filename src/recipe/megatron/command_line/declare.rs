@@ -9,6 +9,7 @@ use super::program::is_name;
 use super::script::{Halt, Script, not_followed};
 use super::shell::{Remark, Value};
 use super::text::Text;
+use super::word::has_braces;
 
 /// The fields of a word, and what is to be told of them.
 type Expanded = (Vec<Text>, Vec<Remark>);
@@ -50,23 +51,27 @@ impl Script {
                     self.assign(item)?;
                     self.attributed(name, true, &attributes);
                 }
-                (_, None) => {
-                    let element = element_assigned(item);
-                    element
-                        .into_iter()
-                        .for_each(|(array, at)| self.shell.forget(&array, at));
+                (Item::Assignment { name, .. }, None) => {
+                    self.hide(&name.string(), &attributes);
+                    self.shell.forget(&name.string(), name.span());
+                    self.attributed(name, true, &attributes);
                 }
+                (Item::Word(_) | Item::Arithmetic(_), None) => match element_assigned(item) {
+                    Some((array, at)) => self.shell.forget(&array, at),
+                    None => self.loses_to(item_span(item))?,
+                },
             }
         }
         Ok(())
     }
 
-    /// The fields of one word; `None` of an array, or an element of one.
+    /// The fields of one word; `None` of an array, an element of one, and of `{a,b}`.
     fn expanded(&mut self, item: &Item) -> Result<Option<Expanded>, Halt> {
         let mut remarks = Vec::new();
         let fields = match item {
             Item::Array { .. } => return Ok(None),
             _ if element_assigned(item).is_some() => return Ok(None),
+            _ if has_braces(&as_word(item)) => return Ok(None),
             Item::Assignment { .. } => vec![self.shell.text(&as_word(item), &mut remarks)?],
             // `export "NAME=$VALUE"`, `export $NAMES`
             Item::Word(_) | Item::Arithmetic(_) => {

@@ -26,7 +26,7 @@ mod word;
 
 use std::ops::Range;
 
-use super::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenVariable};
+use super::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenVariable, SIMULATED};
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{
     ENV_COUNT_MAX, LAUNCHES_MAX, PHASES_MAX, SCRIPT_CHARS_MAX, SCRIPT_DEPTH_MAX, SCRIPT_WORDS_MAX,
@@ -83,9 +83,6 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
     let job = reader.job(script, findings);
     (findings.error_count() == errors_before).then_some(job)
 }
-
-/// The program of Megatron-LM whose training is simulated.
-const SIMULATED: &str = "pretrain_gpt.py";
 
 /// Beginnings of the names of its others, at the root of Megatron-LM and in its `examples`.
 const OTHER_PROGRAMS: [&str; 10] = [
@@ -189,6 +186,7 @@ impl Reader<'_> {
             mode: None,
             launcher: None,
             case: None,
+            model: None,
         }
     }
 

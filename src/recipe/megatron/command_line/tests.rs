@@ -193,7 +193,8 @@ fn the_world_comes_from_torchrun_or_slurm() {
         ),
         both
     );
-    assert_eq!(world("torchrun --nproc_per_node $GPUS a.py --a"), [""; 0]);
+    let open = "torchrun --nproc_per_node $GPUS a.py --a";
+    assert_eq!(world(open), ["NNODES=1"]);
 }
 
 #[test]

@@ -407,3 +407,13 @@ fn what_is_taken_as_known_is_what_bash_passes() {
         "{known} of {count} are known: the test says little"
     );
 }
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn a_script_that_is_read_otherwise_is_found() {
+    let printed = Printed {
+        words: ["a.py", "--id", "1", "b"].map(str::to_string).to_vec(),
+        exported: BTreeMap::new(),
+    };
+    compare("A=a\ntorchrun a.py --id 1 $A", Some(&[printed]));
+}
