@@ -41,6 +41,8 @@ struct SelfContained<'a> {
     accept: &'a [&'static str],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     not_covered: &'a [String],
+    #[serde(skip_serializing_if = "is_true")]
+    environment_known: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,6 +54,11 @@ struct SelfContained<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     expect: &'a Option<Expectation>,
     recipe: &'a Recipe,
+}
+
+/// For the writer of TOML, which asks by reference.
+pub(super) fn is_true(value: &bool) -> bool {
+    *value
 }
 
 #[derive(Serialize)]
@@ -131,6 +138,7 @@ impl Scenario {
             oracles: &self.oracles,
             accept: if self.accept_input { &["input"] } else { &[] },
             not_covered: &self.not_covered,
+            environment_known: self.environment_known,
             data,
             data_blake3: self.data.blake3().map(|hash| hash.to_string()),
             allocations: self

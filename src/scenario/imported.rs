@@ -43,6 +43,8 @@ struct Generated<'a> {
     steps: u32,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     not_covered: &'a [String],
+    #[serde(skip_serializing_if = "super::content::is_true")]
+    environment_known: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint: Option<Checkpoint>,
     full_size: FullSize,
@@ -190,6 +192,7 @@ pub(super) fn generated(
         name: &name,
         steps,
         not_covered: &understood.open,
+        environment_known: given.phases[understood.phase].reads.is_none(),
         checkpoint: checkpoint(understood, steps, asked),
         full_size: FullSize::of_job(&scaled.full),
         recipe: &scaled.recipe,

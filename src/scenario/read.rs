@@ -39,6 +39,7 @@ pub(super) fn scenario(
         .map(|table| expectation(table, reader.findings));
     let data = data(&mut reader, site, overrides);
     let not_covered = not_covered(&mut reader);
+    let environment_known = reader.boolean("environment_known", true).value;
     // What follows needs the recipe's sizes; without them its keys are only known, not judged.
     let Some(recipe) = recipe else {
         for key in ["steps", "checkpoint", "full_size"] {
@@ -70,6 +71,7 @@ pub(super) fn scenario(
         accept_input,
         expect: expect.flatten(),
         not_covered,
+        environment_known,
         imported: None,
     })
 }
