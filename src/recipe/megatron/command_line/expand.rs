@@ -179,17 +179,7 @@ impl Shell {
         remarks: &mut Vec<Remark>,
     ) -> Result<(), TooLong> {
         let known = self.known(&variable.name);
-        let is_own = matches!(variable.name.as_str(), "@" | "*");
-        let is_lost = match &known {
-            Some(value) => value.is_unknown() || is_named(value, variable),
-            None if is_own => self.is_positional_lost,
-            None => OF_BASH.contains(&&*variable.name),
-        };
-        // How an unquoted value is split, or several are joined, is not the usual.
-        let is_cut = splits && !variable.is_quoted && known.is_some();
-        let is_joined = variable.all == Some(false) && variable.is_quoted;
-        let is_lost = is_lost || ((is_cut || is_joined) && self.is_set("IFS"));
-        if is_lost {
+        if self.is_lost(variable, known.as_deref(), splits) {
             let remark = |value| of_condition(&variable.name, variable.text.span(), value);
             remarks.extend(known.as_deref().and_then(remark));
             fields.put(&variable.text.0, true);
@@ -241,15 +231,25 @@ impl Shell {
         };
         remarks.extend(of_condition(&variable.name, variable.text.span(), &value));
         remarks.extend(value.remarks.iter().cloned());
-        let count = if variable.all.is_some() {
-            usize::MAX
-        } else {
-            1
-        };
+        let count = variable.all.map_or(1, |_| usize::MAX);
         let words: Vec<Text> = value.words.iter().take(count).cloned().collect();
         self.count(words.iter().map(|word| word.0.len() + 1).sum())?;
         fields.put_value(&words, variable, splits);
         Ok(())
+    }
+
+    /// Whether what becomes of a variable is not known.
+    fn is_lost(&self, variable: &Variable, known: Option<&Value>, splits: bool) -> bool {
+        let is_own = matches!(variable.name.as_str(), "@" | "*");
+        let is_lost = match known {
+            Some(value) => value.is_unknown() || is_named(value, variable),
+            None if is_own => self.is_positional_lost,
+            None => OF_BASH.contains(&&*variable.name),
+        };
+        // How an unquoted value is split, or several are joined, is not the usual.
+        let is_cut = splits && !variable.is_quoted && known.is_some();
+        let is_joined = variable.all == Some(false) && variable.is_quoted;
+        is_lost || ((is_cut || is_joined) && self.is_set("IFS"))
     }
 
     /// `${NAME:=word}`

@@ -156,11 +156,14 @@ impl Shell {
     pub fn assign(&mut self, name: &Text, mut value: Value, appends: bool) {
         let key = name.string();
         let slot = self.slots.get(&key);
+        let old_value = slot.and_then(|slot| slot.value.as_deref());
         // What is appended to may have been set where nobody looked.
         let lost = || self.lost_value().filter(|_| appends);
         let old = slot.and_then(|slot| slot.value.clone()).or_else(lost);
         value.at = name.span();
-        if slot.is_some_and(|slot| slot.is_odd) {
+        // `L=(a b); L=c` sets one element.
+        let is_element = !value.is_array && old_value.is_some_and(|old| old.is_array);
+        if is_element || slot.is_some_and(|slot| slot.is_odd) {
             value = Value::unknown(name.span(), Taken::Other);
         } else if let (true, Some(old)) = (appends, old.as_ref().filter(|old| old.is_unknown())) {
             value = (**old).clone();
@@ -357,6 +360,10 @@ pub(super) struct Saved(Slot);
 
 fn of_slot((_, name, slot): (usize, &str, &Slot)) -> Option<Exported> {
     let (value, (_, at)) = (slot.value.as_ref()?, slot.exported.as_ref()?);
+    if value.is_array {
+        // bash exports none.
+        return None;
+    }
     let doubt = (at.clone(), Taken::Branch);
     let doubt = slot.is_maybe_exported.then_some(doubt);
     let is_unknown = doubt.is_some() || value.is_unknown();

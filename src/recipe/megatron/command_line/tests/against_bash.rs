@@ -31,7 +31,9 @@ torchrun() {
   printf '\037%s' "$@"
   printf '\036'
   for _name in A B C NCCL_ALGO; do
-    if [[ ${!_name@a} == *x* && -n ${!_name+set} ]]; then printf '%s=%s\037' "$_name" "${!_name}"; fi
+    if [[ ${!_name@a} == *x* && -n ${!_name+set} ]]; then
+      printf '%s=%s\037' "$_name" "${!_name}"
+    fi
   done
   printf '\035'
 }
@@ -176,7 +178,11 @@ impl Writer {
             0..=5 => format!("{name}={word}"),
             6 => format!("{name}+={word}"),
             7 => format!("L=({words})"),
-            8 => format!("L+=({words})"),
+            8 => match self.choices.below(3) {
+                0 => format!("L={word}"),
+                1 => format!("L+={word}"),
+                _ => format!("L+=({words})"),
+            },
             9 => format!("export {name}={word}"),
             10 => format!("export {name}"),
             11 => format!("export \"{name}={word}\"")

@@ -52,6 +52,15 @@ fn what_may_have_changed_is_not_known() {
         "X=(1)\nif x; then DET=; else DET=--b; fi",
         "if ! [ 1 -eq 1 ]; then DET=; fi",
         "source x.sh; DET=\"${Y[@]}\"",
+    ] {
+        is_open(before);
+    }
+}
+
+/// Files, and commands whose words are not known.
+#[test]
+fn behind_what_is_not_read_nothing_is_known() {
+    for before in [
         "source x.sh",
         ". x.sh",
         ". <(cmd)",
@@ -59,7 +68,6 @@ fn what_may_have_changed_is_not_known() {
         "X=source; $X x.sh",
         "if x; then source x.sh; fi",
         "f() { . x.sh; }\nf",
-        "for i in 1 2; do source x.sh; done",
         "module load x",
         "conda activate x",
         "eval \"$X\"",
@@ -73,6 +81,14 @@ fn what_may_have_changed_is_not_known() {
         "read \"$X\"",
         "read -r -aDET",
         "mapfile -t \"$X\"",
+    ] {
+        is_open(before);
+    }
+}
+
+#[test]
+fn what_is_filled_or_shifted_is_not_known() {
+    for before in [
         "printf -v \"$X\" a",
         "printf -v DET a",
         "printf -vDET a",
@@ -88,14 +104,6 @@ fn what_may_have_changed_is_not_known() {
         "set $X; DET=$1",
         "L=($X --deterministic-mode); DET=${L[1]}",
         "f() { DET=$2; }\nf $X --deterministic-mode",
-        "for i in 1 2; do if [ $i = 2 ]; then DET=; fi; done",
-        "N=0; while [ $N -lt 2 ]; do N=$((N + 1)); if [ $N -eq 2 ]; then DET=; fi; done",
-        "A=$DET; for i in 1 2; do DET=$A; A=; done",
-        "for i in 1 2; do DET=; break; DET=--deterministic-mode; done",
-        "for i in 1 2; do if x; then continue; fi; DET=; done",
-        "case $X in a) DET= ;& b) : ;; esac",
-        "case a in a) : ;& b) DET=$X ;; esac",
-        "case a in a) : ;;& [a]) DET= ;; esac",
         "IFS=-; L=($DET); DET=${L[0]}",
         "A={a,b}; L=({a,b}); DET=${L[0]}",
         "export DET={a,b}",
@@ -104,7 +112,27 @@ fn what_may_have_changed_is_not_known() {
     ] {
         is_open(before);
     }
-    // Elsewhere, lost, or the same on every way.
+}
+
+#[test]
+fn rounds_and_branches_that_go_on_are_followed() {
+    for before in [
+        "for i in 1 2; do source x.sh; done",
+        "for i in 1 2; do if [ $i = 2 ]; then DET=; fi; done",
+        "N=0; while [ $N -lt 2 ]; do N=$((N + 1)); if [ $N -eq 2 ]; then DET=; fi; done",
+        "A=$DET; for i in 1 2; do DET=$A; A=; done",
+        "for i in 1 2; do DET=; break; DET=--deterministic-mode; done",
+        "for i in 1 2; do if x; then continue; fi; DET=; done",
+        "case $X in a) DET= ;& b) : ;; esac",
+        "case a in a) : ;& b) DET=$X ;; esac",
+        "case a in a) : ;;& [a]) DET= ;; esac",
+    ] {
+        is_open(before);
+    }
+}
+
+#[test]
+fn what_is_lost_or_the_same_on_every_way_is_known() {
     for before in [
         "if x; then OTHER=; fi",
         "if x; then DET=--deterministic-mode; fi",
@@ -119,6 +147,14 @@ fn what_may_have_changed_is_not_known() {
         "A=b; if [[ $A != b ]]; then DET=; elif [ $A == b ]; then :; else DET=; fi",
         "DET=; case $X in a) DET=--deterministic-mode ;; *) DET=--deterministic-mode ;; esac",
         "if x; then DET=; fi; DET=--deterministic-mode",
+    ] {
+        is_kept(before);
+    }
+}
+
+#[test]
+fn what_is_set_again_is_known() {
+    for before in [
         "source x.sh; DET=--deterministic-mode",
         "(source x.sh)",
         "source x.sh | cat",
