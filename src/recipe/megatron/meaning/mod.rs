@@ -111,8 +111,8 @@ fn open(phase: &GivenPhase, values: &Values<'_>) -> impl Iterator<Item = String>
         let (line, _) = place.source.line_column(place.span.start);
         format!(
             "the job's environment: `{}` in line {line} of the script is not read here, and may \
-             set any variable that the script does not set behind it, such as NCCL_ALGO, NCCL_PROTO \
-             and NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+             set any variable that the script does not set behind it, such as NCCL_ALGO, \
+             NCCL_PROTO and NVTE_ALLOW_NONDETERMINISTIC_ALGO",
             escaped(&shown)
         )
     });
