@@ -106,7 +106,11 @@ fn open(phase: &GivenPhase, values: &Values<'_>) -> impl Iterator<Item = String>
     let is_open = values.flag("bf16") && !values.flag("disable_bf16_reduced_precision_matmul");
     let products = is_open.then(|| REDUCED_PRECISION.to_string());
     let environment = phase.reads.as_ref().map(|place| {
-        let text = place.source.text.get(place.span.clone()).unwrap_or_default();
+        let text = place
+            .source
+            .text
+            .get(place.span.clone())
+            .unwrap_or_default();
         let shown: String = text.chars().take(READ_CHARS_MAX).collect();
         let (line, _) = place.source.line_column(place.span.start);
         format!(

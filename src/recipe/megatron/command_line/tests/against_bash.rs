@@ -386,8 +386,7 @@ fn compare(script: &str, printed: Option<&[Printed]>) -> bool {
             }
         }
     }
-    let last = read.launches.last().is_some_and(is_resolved);
-    last
+    read.launches.last().is_some_and(is_resolved)
 }
 
 #[test]
