@@ -196,3 +196,38 @@ fn import_takes_what_check_takes() {
         }
     }
 }
+
+/// The report of what an import wrote is that of the job's own file, but for what it says of the
+/// file; and a job whose environment is not known says so wherever it is proved.
+#[test]
+fn a_scenario_that_was_imported_gives_the_same_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let (job, out) = (folder.path().join("job.sh"), folder.path().join("out.toml"));
+    let (job, out) = (job.display().to_string(), out.display().to_string());
+    let script = "source env.sh\n\
+        torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 \
+        --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 \
+        --micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 0.001 --bf16 \
+        --vocab-size 1000 --tokenizer-type NullTokenizer --deterministic-mode\n";
+    std::fs::write(&job, script).unwrap();
+    ended(&run(&["import", "recipe", &job, "-o", &out]), 0);
+    let report = |file: &str| {
+        let output = run(&["check", file, "--format", "json"]);
+        let said = String::from_utf8(output.stdout).expect("text");
+        let mut report: Value = serde_json::from_str(&said).expect("one JSON object");
+        report.as_object_mut().unwrap().remove("import");
+        report.as_object_mut().unwrap().remove("diagnostics");
+        let text = report.to_string();
+        (report, text.replace("job.sh", "").replace("out.toml", ""))
+    };
+    let (of_job, text) = report(&job);
+    let (_, of_out) = report(&out);
+    assert_eq!(text, of_out);
+    let not_covered = of_job["not_covered"].as_array().expect("an array");
+    for said in ["allow_bf16_reduced_precision_reduction", "env.sh"] {
+        let is_said = |what: &&Value| what.as_str().is_some_and(|what| what.contains(said));
+        assert_eq!(not_covered.iter().filter(is_said).count(), 1, "{said}");
+    }
+    let not_said = of_job["not_said"].as_str().expect("a sentence");
+    assert!(not_said.contains("environment is not known"), "{not_said}");
+}

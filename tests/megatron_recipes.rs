@@ -5,8 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
+use bitproof::diagnostic::{Findings, Source};
 use bitproof::recipe::Recipe;
-use bitproof::scenario::{Overrides, Scenario};
+use bitproof::scenario::{Overrides, Scenario, import};
 use serde_json::Value;
 
 fn folder() -> Option<PathBuf> {
@@ -66,6 +67,7 @@ fn every_case_is_scaled_or_refused() {
             Ok(loaded) => {
                 assert!(is_dense, "{name} needs {:?}", needs(&case));
                 is_as_expected(&name, &case, &loaded.scenario);
+                is_whole(&name, &path, &loaded.scenario);
                 scaled += 1;
             }
             Err(findings) => {
@@ -117,8 +119,32 @@ fn is_as_expected(name: &str, case: &Value, scenario: &Scenario) {
     assert_eq!(full.microbatch_count, recipe.microbatch_count(), "{name}");
     let job = scenario.imported.as_ref().expect("a job");
     assert!(job.world_is_assumed() && !job.changes.is_empty(), "{name}");
-    // The text of the scenario is whole: it says what the job's file said.
-    let text = scenario.to_toml(Path::new("."));
-    let again = Scenario::from_toml(&text).expect("its own text");
-    assert_eq!(again.content_hash(), scenario.content_hash(), "{name}");
+}
+
+fn is_whole(name: &str, path: &Path, scenario: &Scenario) {
+    // The text of the scenario is whole: it says what the job's file said, and so does the one
+    // that an import writes. A report follows from what is compared here.
+    let is_bf16 = scenario.recipe.bf16;
+    assert_eq!(scenario.not_covered.is_empty(), !is_bf16, "{name}");
+    for text in [scenario.to_toml(Path::new(".")), written(path)] {
+        let again = Scenario::from_toml(&text).expect("its own text");
+        assert_eq!(again.content_hash(), scenario.content_hash(), "{name}");
+        assert_eq!(again.not_covered, scenario.not_covered, "{name}");
+        assert_eq!(again.name, scenario.name, "{name}");
+        assert_eq!(
+            again.environment_known, scenario.environment_known,
+            "{name}"
+        );
+        assert_eq!(again.accept_input, scenario.accept_input, "{name}");
+    }
+}
+
+/// What `bitproof import recipe FILE -o OUT` writes.
+fn written(path: &Path) -> String {
+    let source = Source::read(path).expect("readable");
+    let mut findings = Findings::default();
+    let import = import(&source, path, &Overrides::default(), &mut findings);
+    import
+        .and_then(|import| import.scenario)
+        .expect("a scenario")
 }

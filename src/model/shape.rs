@@ -3,7 +3,7 @@
 use crate::numerics::Dtype;
 use crate::recipe::{
     BUFFER_WORDS_MAX, BufferSizes, KV_CHANNELS_MAX, Normalization, PositionEmbedding,
-    QUERY_GRAD_BLOCKS,
+    QUERY_GRAD_BLOCKS, buffer_sizes_of,
 };
 use crate::world::LocalOrder;
 
@@ -204,19 +204,7 @@ impl ModelShape {
     }
 
     pub fn buffer_sizes(&self) -> BufferSizes {
-        BufferSizes {
-            num_layers: self.num_layers,
-            hidden_size: self.hidden_size,
-            ffn_hidden_size: self.ffn_hidden_size,
-            num_attention_heads: self.num_attention_heads,
-            num_query_groups: self.num_query_groups,
-            kv_channels: self.kv_channels,
-            padded_vocab_size: self.padded_vocab_size,
-            seq_length: self.seq_length,
-            max_position_embeddings: self.max_position_embeddings,
-            micro_batch_size: self.micro_batch_size,
-            wgrad_splits: self.wgrad_splits,
-        }
+        buffer_sizes_of!(self, self.wgrad_splits)
     }
 
     fn check_divisible(&self) -> Result<(), ShapeError> {

@@ -95,7 +95,7 @@ pub(super) fn outcome(
         regression: None,
         certificate: certificate(session, options, &findings.reference, is_replay),
         not_covered: uncovered::sentences(session),
-        not_said: not_said(grade, verdicts.across.is_some()),
+        not_said: not_said(grade, verdicts.across.is_some(), scenario.environment_known),
     }
 }
 
@@ -525,15 +525,21 @@ fn assumptions(is_replay: bool) -> Vec<String> {
     .to_vec()
 }
 
-fn not_said(grade: Grade, across: bool) -> String {
+fn not_said(grade: Grade, across: bool, environment_known: bool) -> String {
     let allocation = match across {
         true => "the allocations listed",
         false => "one allocation",
     };
+    // Even a reader of this sentence alone is told.
+    let environment = match environment_known {
+        true => "",
+        false => " The job's environment is not known: it may set variables that decide bits.",
+    };
     match grade {
         Grade::Proved | Grade::ProvedOnThisInput | Grade::Bounded => format!(
             "This holds for the scenario's model of the job on {allocation}; it does not say that \
-             your job's own kernels, library builds or other allocations keep their bits."
+             your job's own kernels, library builds or other allocations keep their bits.\
+             {environment}"
         ),
         _ => format!(
             "This was found in the scenario's model of the job on {allocation}; it does not say \

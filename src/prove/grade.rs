@@ -55,7 +55,7 @@ fn on_engine(grade: Grade, strict: bool) -> Grade {
 /// What is wrong whatever varies.
 fn common(session: &Session, findings: &Findings) -> Grade {
     let mut grade = resumed(findings, Reach::Within);
-    let drifts = findings.reference.drifts.len() + resumed_drifts(findings);
+    let drifts = findings.reference.drifts.len();
     let asked = session.scenario.oracles.contains(&OracleKind::XR);
     // A recomputation that differs is no matter of copies: its gradients are of another forward.
     let mut all = findings.reference.drifts.iter();
@@ -108,33 +108,20 @@ fn of_races(races: Option<&NativeRaces>) -> Grade {
 
 /// What the resumed runs say, on the scenario's layout and on others.
 fn resumed(findings: &Findings, reach: Reach) -> Grade {
-    // A resumed run that is sensitive was sensitive before: its own finding says so.
-    let broken = |resumption: &Resumption| {
-        let Resumption {
-            components,
-            uncovered,
-            first_step,
-            ..
-        } = resumption;
-        !components.is_empty() || !uncovered.is_empty() || first_step.is_some()
-    };
-    let mut resumptions = findings
-        .resumptions
-        .iter()
-        .flatten()
-        .map(|(_, found)| found);
     let mut grade = Grade::Proved;
-    if resumptions.clone().any(broken) {
-        grade = grade.max(Grade::Divergent);
-    }
-    if resumptions.any(|found| !found.hazards.is_empty()) {
-        grade = grade.max(Grade::Hazard);
+    let straight = findings.sweep.sensitive.get(&Reach::Within);
+    let is_told = straight.is_some_and(|count| *count > 0);
+    for (_, found) in findings.resumptions.iter().flatten() {
+        // Where the straight run is sensitive, too, how far that shows is asked of that one.
+        let sensitive = if is_told { 0 } else { found.sensitive };
+        grade = grade.max(of_resumption(found, sensitive));
     }
     for found in &findings.reshardings {
         // Another layout has sums of its own.
         grade = grade.max(of_rung(found.worst.get(&reach).copied()));
         let mut sensitive = found.sensitive.keys();
-        if found.is_broken() || sensitive.any(|of| *of <= reach) {
+        let is_broken = found.is_broken() || !found.drifts.is_empty();
+        if is_broken || sensitive.any(|of| *of <= reach) {
             grade = grade.max(Grade::Divergent);
         }
         if !found.hazards.is_empty() {
@@ -144,11 +131,26 @@ fn resumed(findings: &Findings, reach: Reach) -> Grade {
     grade
 }
 
-fn resumed_drifts(findings: &Findings) -> usize {
-    let resumptions = findings.resumptions.iter().flatten();
-    let on_same = resumptions.map(|(_, found)| found.drifts.len());
-    let on_others = findings.reshardings.iter().map(|found| found.drifts.len());
-    on_same.chain(on_others).sum()
+/// What one resumed run says, with so many points that are sensitive in it: all that RES calls a
+/// difference, whatever else is asked for.
+fn of_resumption(found: &Resumption, sensitive: u64) -> Grade {
+    let Resumption {
+        components,
+        uncovered,
+        first_step,
+        drifts,
+        hazards,
+        ..
+    } = found;
+    let is_equal = components.is_empty() && uncovered.is_empty() && first_step.is_none();
+    match (
+        is_equal && drifts.is_empty() && sensitive == 0,
+        hazards.is_empty(),
+    ) {
+        (false, _) => Grade::Divergent,
+        (true, false) => Grade::Hazard,
+        (true, true) => Grade::Proved,
+    }
 }
 
 /// The grade of points of which the worst was proved by `rung`.
@@ -201,10 +203,15 @@ pub(super) fn of_replayed_fold(reach: Reach, effect: Option<&Effect>) -> Verdict
     }
 }
 
-/// The verdict of a replay of a restart whose resumed run was found to differ.
-pub(super) fn of_replayed_restart() -> Verdicts {
+/// The verdict of a replay of a restart, whose resumed runs are `found`: one of them differs.
+pub(super) fn of_replayed_restart(found: &[(Vec<u32>, Resumption)]) -> Verdicts {
+    let grades = found
+        .iter()
+        .map(|(_, one)| of_resumption(one, one.sensitive));
+    let grade = grades.max().unwrap_or(Grade::Proved);
+    assert!(grade != Grade::Proved, "a replay shows what differs");
     Verdicts {
-        within: Some(Grade::Divergent),
+        within: Some(grade),
         across: None,
     }
 }
@@ -315,6 +322,49 @@ mod tests {
         let of = |strict| of_sweep(&sweep, &RunRecord::default(), strict);
         assert_eq!(of(true), Grade::ProvedOnThisInput);
         assert_eq!(of(false), Grade::Bounded);
+    }
+
+    /// Whatever RES calls a difference is no proof, and a replay of it says the same.
+    #[test]
+    fn what_resuming_finds_is_never_proved() {
+        let equal = Resumption::default();
+        assert!(equal.is_equal());
+        assert_eq!(of_resumption(&equal, 0), Grade::Proved);
+        let drift = crate::world::Drift {
+            step: Some(2),
+            group: "dp".to_string(),
+            name: "weight".to_string(),
+            ranks: (0, 1),
+            microbatch: None,
+        };
+        let hazard = crate::prove::oracle::reshard::tests::hazard();
+        let of = |change: fn(&mut Resumption)| {
+            let mut found = Resumption::default();
+            change(&mut found);
+            found
+        };
+        let mut drifting = Resumption::default();
+        drifting.drifts.push(drift);
+        let mut racing = Resumption::default();
+        racing.hazards.push(hazard);
+        for (found, grade) in [
+            (of(|found| found.sensitive = 1), Grade::Divergent),
+            (
+                of(|found| found.first_step = Some((2, 0))),
+                Grade::Divergent,
+            ),
+            (
+                of(|found| found.uncovered.push((0, "buffer".to_string()))),
+                Grade::Divergent,
+            ),
+            (drifting, Grade::Divergent),
+            (racing, Grade::Hazard),
+        ] {
+            assert!(!found.is_equal());
+            assert_eq!(of_resumption(&found, found.sensitive), grade);
+            let replayed = of_replayed_restart(&[(vec![1], found)]);
+            assert_eq!((replayed.within, replayed.across), (Some(grade), None));
+        }
     }
 
     #[test]

@@ -126,11 +126,11 @@ fn replay_restart(
     if found.iter().all(|(_, resumption)| resumption.is_equal()) {
         return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
     }
+    let verdicts = grade::of_replayed_restart(&found);
     let findings = Findings {
         resumptions: Some(found),
         ..Findings::of_replay(reference, sweep)
     };
-    let verdicts = grade::of_replayed_restart();
     Ok(certificate::outcome(
         session,
         options,

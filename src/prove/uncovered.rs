@@ -50,9 +50,7 @@ pub(super) fn sentences(session: &Session) -> Vec<String> {
     let variables = recipe.variables_not_covered();
     let changes = |(name, what)| format!("what {} changes: {what}", escaped(name));
     list.extend(variables.map(changes));
-    if let Some(job) = &session.scenario.imported {
-        list.extend(job.open.iter().map(|what| (*what).to_string()));
-    }
+    list.extend(session.scenario.not_covered.iter().cloned());
     list
 }
 

@@ -26,6 +26,26 @@ pub struct BufferSizes {
     pub wgrad_splits: u32,
 }
 
+/// The sizes of anything whose fields have these names.
+macro_rules! buffer_sizes_of {
+    ($of:expr, $wgrad_splits:expr) => {
+        $crate::recipe::BufferSizes {
+            num_layers: $of.num_layers,
+            hidden_size: $of.hidden_size,
+            ffn_hidden_size: $of.ffn_hidden_size,
+            num_attention_heads: $of.num_attention_heads,
+            num_query_groups: $of.num_query_groups,
+            kv_channels: $of.kv_channels,
+            padded_vocab_size: $of.padded_vocab_size,
+            seq_length: $of.seq_length,
+            max_position_embeddings: $of.max_position_embeddings,
+            micro_batch_size: $of.micro_batch_size,
+            wgrad_splits: $wgrad_splits,
+        }
+    };
+}
+pub(crate) use buffer_sizes_of;
+
 /// What a step does with its gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSizes {
@@ -121,19 +141,7 @@ impl BufferSizes {
 
 impl Recipe {
     pub fn buffer_sizes(&self) -> BufferSizes {
-        BufferSizes {
-            num_layers: self.num_layers,
-            hidden_size: self.hidden_size,
-            ffn_hidden_size: self.ffn_hidden_size,
-            num_attention_heads: self.num_attention_heads,
-            num_query_groups: self.num_query_groups,
-            kv_channels: self.kv_channels,
-            padded_vocab_size: self.padded_vocab_size,
-            seq_length: self.seq_length,
-            max_position_embeddings: self.max_position_embeddings,
-            micro_batch_size: self.micro_batch_size,
-            wgrad_splits: self.determinism.wgrad_splits,
-        }
+        buffer_sizes_of!(self, self.determinism.wgrad_splits)
     }
 
     pub(super) fn step_sizes(&self) -> StepSizes {

@@ -40,26 +40,21 @@ pub(super) fn environment(table: &Table, findings: &mut Findings) -> BTreeMap<St
         };
         // An empty value is none.
         if !SIMULATED.contains(&name.as_str()) && !value.is_empty() {
-            findings.push(without_effect(name, entry));
+            findings.push(without_effect(name, &value, entry));
         }
         variables.insert(name.clone(), value);
     }
     variables
 }
 
-fn without_effect(name: &str, entry: &Entry) -> Diagnostic {
+fn without_effect(name: &str, value: &str, entry: &Entry) -> Diagnostic {
     let finding = Diagnostic::warning(
         "env-without-effect",
         format!("`{name}` changes nothing here"),
     )
     .at(&entry.key, "not simulated");
-    let value = match &entry.item.value {
-        Value::Text(text) => text.clone(),
-        Value::Integer(number) => number.to_string(),
-        _ => String::new(),
-    };
     if variable(name).is_some() {
-        return match not_covered(name, &value) {
+        return match not_covered(name, value) {
             Some(what) => finding.with_note(format!("not covered: {what}")),
             None => finding,
         };

@@ -19,6 +19,7 @@ mod scale;
 mod schedule_rules;
 mod shape;
 
+pub(crate) use buffers::buffer_sizes_of;
 pub(crate) use environment::CUBLAS_WORKSPACES;
 
 pub use argument::{

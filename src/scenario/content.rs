@@ -41,6 +41,10 @@ struct SelfContained<'a> {
     free: &'a BTreeSet<Free>,
     oracles: &'a BTreeSet<OracleKind>,
     accept: &'a [&'static str],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    not_covered: &'a [String],
+    #[serde(skip_serializing_if = "is_true")]
+    environment_known: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +58,11 @@ struct SelfContained<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     expect: &'a Option<Expectation>,
     recipe: &'a Recipe,
+}
+
+/// For the writer of TOML, which asks by reference.
+pub(super) fn is_true(value: &bool) -> bool {
+    *value
 }
 
 #[derive(Serialize)]
@@ -133,6 +142,8 @@ impl Scenario {
             free: &self.free,
             oracles: &self.oracles,
             accept: if self.accept_input { &["input"] } else { &[] },
+            not_covered: &self.not_covered,
+            environment_known: self.environment_known,
             data,
             data_blake3: self.data.blake3().map(|hash| hash.to_string()),
             allocations: self

@@ -34,9 +34,6 @@ pub struct Imported {
     pub derived: Vec<Derivation>,
     pub arguments: Vec<JudgedArgument>,
     pub variables: Vec<JudgedArgument>,
-    /// Sentences for *not covered*, where a report has them.
-    #[serde(skip)]
-    pub open: Vec<&'static str>,
 }
 
 /// The scenario as text, for the reader of all scenarios.
@@ -44,6 +41,10 @@ pub struct Imported {
 struct Generated<'a> {
     name: &'a str,
     steps: u32,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    not_covered: &'a [String],
+    #[serde(skip_serializing_if = "super::content::is_true")]
+    environment_known: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint: Option<Checkpoint>,
     full_size: FullSize,
@@ -190,6 +191,8 @@ pub(super) fn generated(
     let generated = Generated {
         name: &name,
         steps,
+        not_covered: &understood.open,
+        environment_known: given.phases[understood.phase].reads.is_none(),
         checkpoint: checkpoint(understood, steps, asked),
         full_size: FullSize::of_job(&scaled.full),
         recipe: &scaled.recipe,
@@ -281,7 +284,6 @@ fn imported(
         derived: understood.derived.clone(),
         arguments: understood.arguments.clone(),
         variables: understood.variables.clone(),
-        open: understood.open.clone(),
     }
 }
 

@@ -203,6 +203,11 @@ pub struct Scenario {
     /// *Proved on this input* counts as a pass.
     pub accept_input: bool,
     pub expect: Option<Expectation>,
+    /// What else a pass leaves open, a sentence each: of a job, what its libraries or files decide
+    /// that are not read. It decides nothing.
+    pub not_covered: Vec<String>,
+    /// False where the job reads what is not read here, and that may set its variables.
+    pub environment_known: bool,
     /// The job that the scenario was made from; decides nothing, and is not part of its text.
     pub imported: Option<Imported>,
 }

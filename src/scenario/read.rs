@@ -38,6 +38,8 @@ pub(super) fn scenario(
         .table("expect")
         .map(|table| expectation(table, reader.findings));
     let data = data(&mut reader, site, overrides);
+    let not_covered = not_covered(&mut reader);
+    let environment_known = reader.boolean("environment_known", true).value;
     // What follows needs the recipe's sizes; without them its keys are only known, not judged.
     let Some(recipe) = recipe else {
         for key in ["steps", "checkpoint", "fault", "full_size"] {
@@ -72,6 +74,8 @@ pub(super) fn scenario(
         seed: overrides.seed.unwrap_or(seed),
         accept_input,
         expect: expect.flatten(),
+        not_covered,
+        environment_known,
         imported: None,
     })
 }
@@ -86,6 +90,35 @@ fn words<T: Clone + Ord>(
         .unwrap_or_default()
         .into_iter()
         .collect()
+}
+
+/// Sentences that a scenario may have of its own, and characters of each.
+const NOT_COVERED_MAX: usize = 64;
+const SENTENCE_CHARS_MAX: usize = 1_000;
+
+/// Sentences for *not covered*.
+fn not_covered(reader: &mut Reader<'_>) -> Vec<String> {
+    let key = "not_covered";
+    let items = reader
+        .array(key, "an array of sentences")
+        .unwrap_or_default();
+    let mut sentences = Vec::new();
+    for item in items {
+        let Value::Text(text) = &item.value else {
+            reader.wrong_type(key, item, "a sentence", ());
+            continue;
+        };
+        if sentences.len() == NOT_COVERED_MAX || text.chars().count() > SENTENCE_CHARS_MAX {
+            let message = "there is too much in `not_covered`".to_string();
+            let label = format!(
+                "expected at most {NOT_COVERED_MAX} sentences of {SENTENCE_CHARS_MAX} characters"
+            );
+            reader.complain("out-of-range", message, item, &label);
+            break;
+        }
+        sentences.push(escaped(text).into_owned());
+    }
+    sentences
 }
 
 /// The recipe: a table, or a file with the table `override` on top.

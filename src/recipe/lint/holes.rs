@@ -54,7 +54,7 @@ pub(super) const RULES: &[Rule] = &[
         reason: "which algorithm NCCL took, and which attention Transformer Engine, follows from \
             variables: bitproof takes Ring, and the defaults of the rest",
         source: "_print_args, megatron/training/arguments.py",
-        fix: "check the launch script instead, or set `env` in a scenario",
+        fix: "check a launch script that sets them itself, or set `env` in a scenario",
         find: environment_unknown,
     },
     Rule {
@@ -392,6 +392,13 @@ fn bf16_sums(job: &Job<'_>) -> Option<Found> {
 }
 
 fn environment_unknown(job: &Job<'_>) -> Option<Found> {
+    if let Some(place) = &job.given.phases[job.understood.phase].reads {
+        return Some(Found {
+            message: "the job's environment is not known".to_string(),
+            place: place.clone(),
+            label: "this is not read, and may set any variable".to_string(),
+        });
+    }
     (!job.shows_environment()).then(|| Found {
         message: "a log does not show the job's environment".to_string(),
         place: job.values.phase_place().clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
-use crate::recipe::megatron::{GivenJob, GivenKind, GivenVariable, Understood, Values};
+use crate::recipe::megatron::{GivenJob, GivenVariable, Understood, Values};
 use crate::recipe::nccl::Environment;
 
 /// What rules look at.
@@ -74,9 +74,10 @@ impl Job<'_> {
         }
     }
 
-    /// Whether the environment stands in the file: a job's log shows arguments only.
+    /// Whether all of the environment stands in the file: a job's log shows arguments only, and
+    /// what a script reads may set more.
     pub fn shows_environment(&self) -> bool {
-        self.given.kind != GivenKind::ArgumentDump
+        self.given.shows_environment(self.understood.phase)
     }
 
     /// That the variable `name` is not set.

@@ -92,7 +92,8 @@ impl<'a> Reader<'a> {
             test_type: None,
             mode: None,
             launcher: None,
-            case: folder_name(path),
+            case: folder_name(path.parent()),
+            model: folder_name(path.parent().and_then(Path::parent)),
         };
         let View::Mapping = self.document.view(&root) else {
             let message = "this is no mapping of keys to values";
@@ -147,6 +148,7 @@ impl<'a> Reader<'a> {
             place: self.document.place(entry.key_span),
             arguments: Vec::new(),
             variables: Vec::new(),
+            reads: None,
         };
         let mut spellings = Spellings::default();
         for argument in self.mapping(entry, "a mapping of flags to values") {
@@ -388,7 +390,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn folder_name(path: &Path) -> Option<String> {
-    let name = path.parent()?.file_name()?;
+fn folder_name(folder: Option<&Path>) -> Option<String> {
+    let name = folder?.file_name()?;
     Some(name.to_string_lossy().into_owned())
 }

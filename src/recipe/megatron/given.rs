@@ -55,6 +55,8 @@ pub struct GivenPhase {
     pub arguments: Vec<GivenArgument>,
     /// `MODEL_ENV_VARS.<name>`, such as `GPUS_PER_NODE`.
     pub variables: Vec<GivenVariable>,
+    /// Commands of a script that are not read here, and that may have set any variable.
+    pub reads: Option<Place>,
 }
 
 /// Everything a file says.
@@ -69,6 +71,8 @@ pub struct GivenJob {
     pub launcher: Option<String>,
     /// The name of the folder that holds a functional test's file.
     pub case: Option<String>,
+    /// The name of the folder around that one: Megatron's tests are sorted by model.
+    pub model: Option<String>,
 }
 
 impl GivenJob {
@@ -82,9 +86,29 @@ impl GivenJob {
         setting(self.variables(phase), name)
     }
 
+    /// Whether all of a phase's environment stands in the file: a log shows arguments only, and
+    /// what a script reads, or the tools that it calls, may set more.
+    pub fn shows_environment(&self, phase: usize) -> bool {
+        self.kind != GivenKind::ArgumentDump && self.phases[phase].reads.is_none()
+    }
+
     /// Whether it is a test that is killed and resumed.
     pub fn resumes(&self) -> bool {
         self.test_type.as_deref() == Some("ckpt-resume")
+    }
+
+    /// The program that a functional test runs, and where that is said: `TRAINING_SCRIPT_PATH`,
+    /// else what the recipe of the folder's model sets (`tests/test_utils/recipes/*.yaml`).
+    pub fn test_program(&self, phase: usize) -> Option<(&str, &Place)> {
+        if self.kind != GivenKind::FunctionalTest {
+            return None;
+        }
+        if let Some(said) = self.variable(phase, "TRAINING_SCRIPT_PATH") {
+            return Some((&said.value, &said.place));
+        }
+        let model = self.model.as_deref()?;
+        let program = PROGRAMS.iter().find(|(name, _)| *name == model);
+        program.map(|(_, program)| (*program, &self.phases[phase].place))
     }
 
     /// [`GivenJob::variables`] in a list of its own.
@@ -92,6 +116,16 @@ impl GivenJob {
         self.variables(phase).cloned().collect()
     }
 }
+
+/// Programs of Megatron's functional tests by model, but `pretrain_gpt.py`.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("bert", "pretrain_bert.py"),
+    ("t5", "pretrain_t5.py"),
+    ("mamba", "pretrain_mamba.py"),
+    ("hybrid", "pretrain_mamba.py"),
+    ("multimodal-llava", "pretrain_vlm.py"),
+    ("mimo", "examples/mimo/train.py"),
+];
 
 /// The setting of a variable that counts where it is set more than once: the last, an empty one
 /// too.

@@ -66,12 +66,14 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
             place: Place::new(source, first.title.clone()),
             arguments,
             variables: Vec::new(),
+            reads: None,
         }],
         env: Vec::new(),
         test_type: None,
         mode: None,
         launcher: None,
         case: None,
+        model: None,
     };
     (findings.error_count() == errors_before).then_some(job)
 }

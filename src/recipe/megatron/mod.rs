@@ -1,6 +1,9 @@
 //! Megatron-LM's configurations as bitproof's recipes: functional-test files, argument blocks of
 //! job logs, launch lines.
 
+/// The program of Megatron-LM whose training is simulated.
+const SIMULATED: &str = "pretrain_gpt.py";
+
 mod catalogue;
 mod command_line;
 mod functional_test;

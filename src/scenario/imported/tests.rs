@@ -179,3 +179,29 @@ fn what_is_not_simulated_of_the_environment_is_carried_to_the_certificate() {
     let last = "NVTE_NORM_BWD_USE_CUDNN=1\nNVTE_NORM_BWD_USE_CUDNN=0";
     assert_eq!(named(last, "--deterministic-mode"), [""; 0]);
 }
+
+/// The text that an import writes is the same scenario: a report of it says the same.
+#[test]
+fn what_a_pass_leaves_open_is_in_the_imported_text() {
+    for (before, count, is_known) in [("", 1, true), ("source env.sh\n", 2, false)] {
+        let text = format!("{before}torchrun --nproc-per-node 8 pretrain_gpt.py {MODEL}\n");
+        let source = Source::new("run.sh", text);
+        let overrides = Overrides::default();
+        let own = loaded(&source, &overrides).unwrap();
+        assert_eq!(own.not_covered.len(), count, "{:?}", own.not_covered);
+        assert_eq!(own.environment_known, is_known);
+        let import = imported(&source, &overrides).0.unwrap();
+        let written = import.scenario.expect("a scenario");
+        for text in [written, own.to_toml(Path::new("."))] {
+            let again = Scenario::from_toml(&text).unwrap();
+            assert_eq!(again.content_hash(), own.content_hash());
+            assert_eq!(again.not_covered, own.not_covered);
+            assert_eq!(again.environment_known, is_known);
+        }
+    }
+    let long = format!("not_covered = ['{}']", "x".repeat(2_000));
+    for wrong in ["not_covered = [1]", "not_covered = 'x'", &long] {
+        let text = format!("{wrong}\n[recipe]\nworld_size = 1\n");
+        assert!(Scenario::from_toml(&text).is_err(), "{wrong}");
+    }
+}

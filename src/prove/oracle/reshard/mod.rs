@@ -440,4 +440,4 @@ impl Resharding {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::prove) mod tests;

@@ -5,7 +5,8 @@ fn layout(text: &str) -> ReshardLayout {
     text.parse().expect("a layout")
 }
 
-fn hazard() -> Hazard {
+/// Any hazard.
+pub(in crate::prove) fn hazard() -> Hazard {
     let access = |write| Access {
         site: Site {
             step: 2,

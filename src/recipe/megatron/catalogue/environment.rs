@@ -395,6 +395,10 @@ const OTHERS: &[Variable] = &[
     var("MEGATRON_LOGGING_LEVEL", LOG),
     var("LOGLEVEL", LOG),
     var("SKIP_PYTEST", HARNESS),
+    var(
+        "TRAINING_SCRIPT_PATH",
+        Used("the program that the test runs"),
+    ),
     var("NON_DETERMINSTIC_RESULTS", HARNESS),
     var("NON_DETERMINISTIC_RESULTS", HARNESS),
     var("REPEAT", HARNESS),

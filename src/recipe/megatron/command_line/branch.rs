@@ -21,25 +21,50 @@ pub(super) struct Way {
 
 /// A shell's state beside its variables.
 #[derive(Clone, PartialEq, Eq)]
-struct Rest {
+pub(super) struct Rest {
     exports_all: bool,
     positional: Option<Rc<Vec<Text>>>,
     is_positional_lost: bool,
+    lost: Option<Range<usize>>,
+}
+
+impl Way {
+    /// The variables that it changed.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.slots.keys()
+    }
 }
 
 impl Shell {
-    fn rest(&self) -> Rest {
+    pub(super) fn rest(&self) -> Rest {
         Rest {
             exports_all: self.exports_all,
             positional: self.positional.clone(),
             is_positional_lost: self.is_positional_lost,
+            lost: self.lost.clone(),
         }
     }
 
-    fn set_rest(&mut self, rest: Rest) {
+    pub(super) fn set_rest(&mut self, rest: Rest) {
         self.exports_all = rest.exports_all;
         self.positional = rest.positional;
         self.is_positional_lost = rest.is_positional_lost;
+        self.lost = rest.lost;
+    }
+
+    /// Before any later round of a loop of which `ways` are rounds: what they changed is not known.
+    pub fn forget_rounds(&mut self, ways: &[Way], at: &Range<usize>) {
+        for name in ways.iter().flat_map(Way::names) {
+            let value = Value::unknown(at.clone(), Taken::Branch);
+            self.slot(name).value = Some(Rc::new(value));
+        }
+        for way in ways {
+            self.is_positional_lost |= way.end.positional != self.positional;
+            self.is_positional_lost |= way.end.is_positional_lost;
+            if self.lost.is_none() {
+                self.lost = way.end.lost.clone();
+            }
+        }
     }
 
     pub fn fork(&mut self) -> Fork {
@@ -88,7 +113,9 @@ impl Shell {
             (&a.positional, a.is_positional_lost) == (&b.positional, b.is_positional_lost)
         });
         let has_same_exports = is_same(|a, b| a.exports_all == b.exports_all);
+        let lost = rests.iter().find_map(|rest| rest.lost.clone());
         self.set_rest((*first).clone());
+        self.lost = lost;
         self.is_positional_lost |= !has_same_words;
         has_same_exports
     }

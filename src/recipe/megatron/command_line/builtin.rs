@@ -1,12 +1,13 @@
 //! Commands that a shell runs itself: they set variables, end the script, or read more of it.
 
+use std::ops::Range;
+
+use super::item::{as_word, command_name, item_span};
 use super::lexer::Item;
-use super::script::{
-    Flow, Halt, Script, as_word, command_name, element_assigned, item_span, not_followed,
-};
+use super::script::{Ends, Flow, Halt, Script, not_followed};
 use super::shell::{TooLong, Value};
 use super::text::{NO_CHAR, Text};
-use super::word::{Piece, Word};
+use super::word::{Piece, Word, has_braces};
 
 impl Script {
     /// Runs a command of the shell's own, or a function of the script; `None` for any other.
@@ -17,52 +18,147 @@ impl Script {
         assignments: &[Item],
     ) -> Result<Option<Flow>, Halt> {
         if let Item::Arithmetic(text) = first {
-            self.forget_assigned(text);
+            self.shell.forget_assigned(&text.string(), &text.span());
             return Ok(Some(Flow::Next));
         }
         let Some(name) = command_name(first) else {
             return self.called_by_value(first, rest, assignments);
         };
+        if self.is_function(&name) {
+            return self.function(&name, rest, assignments);
+        }
         match name.as_str() {
             "exit" => return Ok(Some(Flow::Exit)),
             "return" => return Ok(Some(Flow::Return)),
+            // Out of several loops: not followed.
+            "break" | "continue" if !rest.is_empty() => {
+                return Err(not_followed(item_span(first)));
+            }
+            "break" | "continue" => return Ok(Some(Flow::Break)),
             "export" | "declare" | "typeset" | "local" | "readonly" => {
                 self.declare(&name, rest)?;
+                self.forget_names_of(assignments);
             }
             "unset" => self.unset(rest)?,
-            "set" => self.set(rest)?,
+            "set" => self.set(first, rest)?,
             "shift" => self.shift(rest),
-            "read" | "mapfile" | "readarray" | "getopts" => self.forget_named(rest),
-            "let" => rest
-                .iter()
-                .for_each(|item| self.forget_assigned(&literal_of(item))),
+            "read" | "mapfile" | "readarray" | "getopts" => {
+                self.forget_named(rest)?;
+                ["REPLY", "MAPFILE", "OPTARG", "OPTIND"]
+                    .iter()
+                    .for_each(|name| self.forget(name, first));
+            }
+            "let" => {
+                for item in rest {
+                    self.calculated(item)?;
+                }
+            }
             "printf" => {
-                let is_target = rest.first().and_then(command_name).as_deref() == Some("-v");
-                self.forget_named(rest.get(1..2).filter(|_| is_target).unwrap_or_default());
+                let option = rest.first().and_then(command_name).unwrap_or_default();
+                let named = rest.get(1..2).filter(|_| option == "-v");
+                self.forget_named(named.unwrap_or_default())?;
+                if let Some(name) = option.strip_prefix("-v") {
+                    self.forget(name, first);
+                }
             }
-            "source" | "." => {
-                self.shell.has_sourced = true;
-                self.sourced.push(item_span(first));
-            }
-            "eval" => {
-                return self.evaluated(rest).map(Some);
-            }
+            "source" | "." => self.reads(first, rest)?,
+            tool if is_environment_tool(tool) && !runs_another(rest) => self.reads(first, rest)?,
+            "trap" => self.trap(first, rest)?,
+            "shopt" => self.shopt(rest)?,
+            "eval" => return self.evaluated(rest, assignments).map(Some),
             "exec" if rest.is_empty() => {}
             "command" | "builtin" if rest.first().is_some_and(names_none) => {
                 return Ok(None);
             }
             "exec" | "command" | "builtin" => {
-                let command = super::parse::Simple {
-                    items: assignments.iter().chain(rest).cloned().collect(),
-                    documents: Vec::new(),
-                };
-                let flow = self.simple(&command)?;
-                // The program takes the script's place.
-                return Ok(Some(if name == "exec" { Flow::Exit } else { flow }));
+                return self.run_by(&name, rest, assignments).map(Some);
             }
-            _ => return self.function(&name, rest, assignments),
+            _ => return Ok(None),
         }
         Ok(Some(Flow::Next))
+    }
+
+    /// `exec CMD`, `command CMD`, `builtin CMD`: no function of the script.
+    fn run_by(&mut self, name: &str, rest: &[Item], before: &[Item]) -> Result<Flow, Halt> {
+        let command = super::parse::Simple {
+            items: before.iter().chain(rest).cloned().collect(),
+            documents: Vec::new(),
+        };
+        let called = rest.first().and_then(command_name).unwrap_or_default();
+        let hidden = self.functions.remove(&called);
+        let flow = self.simple(&command)?;
+        if let Some(body) = hidden {
+            self.functions.insert(called, body);
+        }
+        // The program takes the script's place.
+        Ok(if name == "exec" { Flow::Exit } else { flow })
+    }
+
+    /// Commands that are not read here: they may set anything.
+    fn reads(&mut self, first: &Item, rest: &[Item]) -> Result<(), TooLong> {
+        let file = rest.first().map(|item| literal_of(item).span());
+        let at = file.filter(|span| !span.is_empty());
+        let at = at.unwrap_or(item_span(first));
+        self.loses_to(at)
+    }
+
+    pub(super) fn loses_to(&mut self, at: Range<usize>) -> Result<(), TooLong> {
+        self.shell.forget_everything(&at)?;
+        self.sourced.push(at);
+        Ok(())
+    }
+
+    /// `let N=3`
+    fn calculated(&mut self, item: &Item) -> Result<(), TooLong> {
+        let text = literal_of(item);
+        match text.is_open() {
+            true => self.loses_to(item_span(item)),
+            false => {
+                self.shell.forget_assigned(&text.string(), &text.span());
+                Ok(())
+            }
+        }
+    }
+
+    /// A handler that runs between commands, or where one fails, may set variables there.
+    fn trap(&mut self, first: &Item, rest: &[Item]) -> Result<(), Halt> {
+        let names: Vec<Option<String>> = rest.iter().map(command_name).collect();
+        let is_inner = |name: &Option<String>| {
+            matches!(name.as_deref(), None | Some("DEBUG" | "RETURN" | "ERR"))
+        };
+        let handler = names.first().cloned().flatten();
+        let is_idle = handler.is_some_and(|text| {
+            let text = text.trim().to_string();
+            text == "-" || text.is_empty() || text.starts_with("echo ") || text.starts_with("exit")
+        });
+        match names.iter().skip(1).any(is_inner) && !is_idle {
+            true => Err(not_followed(item_span(first))),
+            false => Ok(()),
+        }
+    }
+
+    /// Options by which the same words are other commands.
+    fn shopt(&mut self, rest: &[Item]) -> Result<(), Halt> {
+        let changes = |item: &&Item| {
+            let name = command_name(item);
+            matches!(
+                name.as_deref(),
+                None | Some("lastpipe" | "expand_aliases" | "nocasematch")
+            )
+        };
+        match rest.iter().find(changes) {
+            Some(item) => Err(not_followed(item_span(item))),
+            None => Ok(()),
+        }
+    }
+
+    /// `A=1 export A`: what is left of it behind the command is not followed.
+    fn forget_names_of(&mut self, assignments: &[Item]) {
+        for item in assignments {
+            if let Item::Assignment { name, .. } | Item::Array { name, .. } = item {
+                self.shell.forget(&name.string(), name.span());
+            }
+        }
     }
 
     fn function(
@@ -93,7 +189,7 @@ impl Script {
     }
 
     /// Words with a blank between them, read as commands.
-    fn evaluated(&mut self, items: &[Item]) -> Result<Flow, Halt> {
+    fn evaluated(&mut self, items: &[Item], assignments: &[Item]) -> Result<Flow, Halt> {
         let words: Vec<Word> = items.iter().map(as_word).collect();
         let mut remarks = Vec::new();
         let fields = self.shell.fields(&words, &mut remarks)?;
@@ -105,8 +201,11 @@ impl Script {
             text.push_all(&field.0);
         }
         let count = self.launches.len();
-        self.deeper(text.0.first().copied().unwrap_or(NO_CHAR))?;
-        let flow = self.commands(&text.0)?;
+        let at = text.0.first().copied().unwrap_or(NO_CHAR);
+        self.deeper(at)?;
+        let temporary = self.temporary(assignments)?;
+        let flow = self.commands(&text.0, Ends::Evaluated)?;
+        self.restore(temporary);
         self.shallower();
         self.tell_from(count, &remarks);
         Ok(flow)
@@ -134,69 +233,10 @@ impl Script {
             ..Value::default()
         };
         self.shell.assign(name, value, appends);
-        Ok(())
-    }
-
-    /// `export NAME=value`, `export NAME`, `declare -x NAME=value`, `declare -a NAME=(...)`.
-    fn declare(&mut self, word: &str, items: &[Item]) -> Result<(), Halt> {
-        let (mut exports, mut takes_back) = (word == "export", false);
-        let mut is_odd = word == "readonly";
-        let mut is_local = matches!(word, "local" | "declare" | "typeset");
-        for item in items {
-            let name = match item {
-                Item::Word(_) | Item::Arithmetic(_) => command_name(item),
-                Item::Assignment { name, .. } | Item::Array { name, .. } => Some(name.string()),
-            };
-            if let Some((array, at)) = element_assigned(item) {
-                self.shell.forget(&array, at);
-                continue;
-            }
-            let Some(name) = name else {
-                // `export "$A"`: which names it sets is not known.
-                self.sourced.push(item_span(item));
-                continue;
-            };
-            if let (Item::Word(_), Some(options)) = (item, name.strip_prefix('+')) {
-                takes_back |= options.contains('x');
-                continue;
-            }
-            if let (Item::Word(_), Some(options)) = (item, name.strip_prefix('-')) {
-                if word != "export" && options.contains('n') {
-                    // A name for another name.
-                    return Err(not_followed(item_span(item)));
-                }
-                is_odd |= options.contains(['i', 'l', 'u', 'c', 'r']);
-                exports |= options.contains('x');
-                // `export -n NAME` takes it back.
-                takes_back |= word == "export" && options.contains('n');
-                is_local &= !options.contains('g');
-                continue;
-            }
-            if is_local && !self.locals.is_empty() {
-                let saved = self.shell.saved(&name);
-                self.locals
-                    .last_mut()
-                    .expect("asked")
-                    .push((name.clone(), saved));
-            }
-            self.assign(item)?;
-            let at = match item {
-                Item::Assignment { name, .. } | Item::Array { name, .. } => name.span(),
-                Item::Word(_) | Item::Arithmetic(_) => literal_of(item).span(),
-            };
-            let keeps = word == "readonly";
-            let sets = !matches!(item, Item::Word(_));
-            if is_odd && sets && !keeps {
-                self.shell.forget(&name, at.clone());
-            }
-            if is_odd {
-                self.shell.mark_odd(&name);
-            }
-            match (takes_back, exports) {
-                (true, _) => self.shell.unexport(&name),
-                (false, true) => self.shell.export(&name, at),
-                (false, false) => {}
-            }
+        if let Item::Array { values, .. } = item
+            && values.iter().any(has_braces)
+        {
+            self.shell.forget(&name.string(), name.span());
         }
         Ok(())
     }
@@ -244,42 +284,58 @@ impl Script {
         Ok(())
     }
 
-    /// `set -a`, `set -- a b`
-    fn set(&mut self, items: &[Item]) -> Result<(), TooLong> {
-        let names: Vec<Option<String>> = items.iter().map(command_name).collect();
-        let end = names
-            .iter()
-            .position(|name| name.as_deref() == Some("--"))
-            .unwrap_or(names.len());
-        for (index, name) in names[..end].iter().enumerate() {
-            let before = index
-                .checked_sub(1)
-                .and_then(|before| names[before].as_deref());
-            match (before, name.as_deref()) {
-                (Some("+o"), Some("allexport")) | (_, Some("+a")) => self.shell.exports_all = false,
-                (Some("-o"), Some("allexport")) => self.shell.exports_all = true,
-                (_, Some(options)) if options.starts_with('-') && options.contains('a') => {
-                    self.shell.exports_all = true;
+    /// `set -a`, `set -- a b`, `set a b`
+    fn set(&mut self, first: &Item, items: &[Item]) -> Result<(), TooLong> {
+        let mut fields = Vec::new();
+        let mut words = items.iter();
+        let mut before: Option<String> = None;
+        let mut has_words = false;
+        for item in words.by_ref() {
+            let Some(name) = command_name(item) else {
+                // Options, or words.
+                return self.loses_to(item_span(first));
+            };
+            let is_value = matches!(before.as_deref(), Some("-o" | "+o"));
+            match (before.as_deref(), name.as_str()) {
+                (Some("+o"), "allexport") | (_, "+a") => self.shell.exports_all = false,
+                (Some("-o"), "allexport") => self.shell.exports_all = true,
+                (_, "--") => {
+                    has_words = true;
+                    break;
                 }
-                _ => {}
+                (_, option) if option.starts_with('-') && !is_value => {
+                    self.shell.exports_all |= option.contains('a');
+                }
+                (_, option) if option.starts_with('+') || is_value => {}
+                _ => {
+                    has_words = true;
+                    fields.push(literal_of(item));
+                    break;
+                }
             }
+            before = Some(name);
         }
-        if end < items.len() {
-            let words: Vec<Word> = items[end + 1..].iter().map(as_word).collect();
-            let fields = self.shell.fields(&words, &mut Vec::new())?;
+        if has_words {
+            let rest: Vec<Word> = words.map(as_word).collect();
+            fields.extend(self.shell.fields(&rest, &mut Vec::new())?);
             self.shell.positional = Some(fields.into());
-            self.shell.is_positional_lost = false;
+            self.shell.is_positional_lost = rest.iter().any(has_braces);
         }
         Ok(())
     }
 
     fn shift(&mut self, items: &[Item]) {
-        let count = items.first().and_then(command_name);
-        let count = count.map_or(Some(1), |count| count.parse::<usize>().ok());
+        let count = items.first().map_or(Some("1".to_string()), command_name);
+        let count = count.and_then(|count| count.parse::<usize>().ok());
         let Some(given) = self.shell.positional.take() else {
             return;
         };
-        match count {
+        // A word that is not known may be none, or several.
+        let is_sure = |count: usize| {
+            let taken = given.get(..count).unwrap_or(&given);
+            !taken.iter().any(Text::is_open)
+        };
+        match count.filter(|count| is_sure(*count)) {
             Some(count) => {
                 // More than there are: none is taken.
                 let left = given.get(count..).unwrap_or(&given);
@@ -290,37 +346,31 @@ impl Script {
     }
 
     /// Variables that another command fills.
-    fn forget_named(&mut self, items: &[Item]) {
+    fn forget_named(&mut self, items: &[Item]) -> Result<(), TooLong> {
         for item in items {
-            match command_name(item) {
-                Some(name) if !name.starts_with('-') => self.forget(&name, item),
-                _ => {}
+            let Some(name) = command_name(item) else {
+                self.loses_to(item_span(item))?;
+                continue;
+            };
+            // `read -a NAME`, `read -aNAME`, `read NAME[1]`
+            let name = match name.strip_prefix('-') {
+                Some(options) => options.split_once('a').map_or("", |(_, name)| name),
+                None => name.split('[').next().unwrap_or_default(),
+            };
+            if !name.is_empty() {
+                self.forget(name, item);
             }
         }
+        Ok(())
     }
 
     fn forget(&mut self, name: &str, item: &Item) {
         self.shell.forget(name, item_span(item));
     }
-
-    /// `((N = 3))`, `let N+=1`: what is assigned in an expression is not known.
-    fn forget_assigned(&mut self, expression: &Text) {
-        let text = expression.string();
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let changes = text.contains('=') || text.contains("++") || text.contains("--");
-        if !changes {
-            return;
-        }
-        let names = text.split(|c: char| !is_word(c));
-        let names = names.filter(|name| name.starts_with(|c: char| !c.is_ascii_digit()));
-        for name in names.filter(|name| !name.is_empty()) {
-            self.shell.forget(name, expression.span());
-        }
-    }
 }
 
 /// An item as it is written, for what is reckoned in it.
-fn literal_of(item: &Item) -> Text {
+pub(super) fn literal_of(item: &Item) -> Text {
     let mut text = Text::default();
     for piece in as_word(item) {
         match &piece {
@@ -336,4 +386,17 @@ fn literal_of(item: &Item) -> Text {
 /// `command -v NAME` runs nothing.
 fn names_none(item: &Item) -> bool {
     matches!(command_name(item).as_deref(), Some("-v" | "-V"))
+}
+
+/// Functions of a login shell and of tools: they set variables as a file that is read does.
+fn is_environment_tool(name: &str) -> bool {
+    matches!(
+        name,
+        "module" | "ml" | "conda" | "mamba" | "micromamba" | "spack"
+    )
+}
+
+/// `conda run python a.py`
+fn runs_another(rest: &[Item]) -> bool {
+    rest.first().and_then(command_name).as_deref() == Some("run")
 }

@@ -1,14 +1,20 @@
 //! Branches and loops: what may run is followed, and what it changes is not known behind it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::branch::{Fork, Way};
+use super::item::as_word;
 use super::lexer::Item;
 use super::parse::{Kind, Node, Other};
-use super::script::{Flow, Halt, Script, as_word, not_followed};
-use super::shell::{Taken, Value};
+use super::program::Launch;
+use super::script::{Flow, Halt, Script, not_followed};
+use super::shell::{Remark, Taken, Value};
 use super::text::Text;
 use super::word::{Word, literal_word};
+
+/// Rounds of a loop until nothing more changes: a variable follows from another in each.
+const ROUNDS_MAX: usize = 8;
 
 impl Script {
     /// What may run, or may not.
@@ -42,9 +48,31 @@ impl Script {
                 self.may_have_returned = true;
                 ways.push(way);
             }
+            Flow::Break => {
+                self.may_have_broken = true;
+                ways.push(way);
+            }
             Flow::Next => ways.push(way),
         }
         Ok(flow)
+    }
+
+    /// One of several ways, or none where `stays` says so.
+    pub(super) fn any_of(
+        &mut self,
+        all: &[usize],
+        stays: bool,
+        at: &Range<usize>,
+        run: impl Fn(&mut Self, usize) -> Result<Flow, Halt>,
+    ) -> Result<Flow, Halt> {
+        let fork = self.shell.fork();
+        let mut ways = Vec::new();
+        for one in all {
+            self.way(&fork, &mut ways, at, |script| run(script, *one))?;
+        }
+        let is_end = ways.is_empty() && !stays;
+        self.join(fork, &ways, stays, at)?;
+        Ok(if is_end { Flow::Exit } else { Flow::Next })
     }
 
     fn join(
@@ -60,7 +88,7 @@ impl Script {
         }
     }
 
-    /// `if` and `case`: one body, where what decides is known; else any of them.
+    /// `if`: one body, where what decides is known; else any of them.
     pub(super) fn branches(
         &mut self,
         condition: &[Node],
@@ -111,7 +139,7 @@ impl Script {
         Ok(if is_end { Flow::Exit } else { Flow::Next })
     }
 
-    /// `while`, `until`: the first round, which may not be.
+    /// `while`, `until`: a first round, which may not be, and any later one.
     pub(super) fn repeated(
         &mut self,
         condition: &[Node],
@@ -123,11 +151,64 @@ impl Script {
             self.without_arguments.push(at.clone());
             return Ok(Flow::Next);
         }
-        self.maybe(at, |script| match script.nodes(condition)? {
+        let outer = self.undecided.clone();
+        self.undecided.get_or_insert(at.clone());
+        self.rounds(at, true, |script, _| match script.nodes(condition)? {
             Flow::Next => script.nodes(body),
             flow => Ok(flow),
         })?;
+        self.undecided = outer;
         Ok(Flow::Next)
+    }
+
+    /// A first round of a loop, and, where there may be `several`, a later one: whatever a round
+    /// changes is not known in it. Rounds are added until the last changes nothing more.
+    fn rounds(
+        &mut self,
+        at: &Range<usize>,
+        several: bool,
+        mut round: impl FnMut(&mut Self, bool) -> Result<Flow, Halt>,
+    ) -> Result<Flow, Halt> {
+        let had_broken = std::mem::replace(&mut self.may_have_broken, false);
+        let outer = self.undecided.clone();
+        let fork = self.shell.fork();
+        let start = (self.launches.len(), self.bare.len());
+        let first = round(self, true)?;
+        self.may_have_returned |= first == Flow::Return;
+        let mut ways = vec![self.shell.end_way(&fork)];
+        let told = (self.launches.len(), self.bare.len());
+        self.undecided.get_or_insert(at.clone());
+        let mut is_stable = !several;
+        for _ in 0..ROUNDS_MAX {
+            if is_stable {
+                break;
+            }
+            let before = changed_by(&ways);
+            self.shell.forget_rounds(&ways, at);
+            let flow = round(self, false)?;
+            self.may_have_returned |= flow == Flow::Return;
+            let way = self.shell.end_way(&fork);
+            if flow != Flow::Exit {
+                ways.push(way);
+            }
+            is_stable = changed_by(&ways) == before;
+        }
+        if !is_stable {
+            return Err(not_followed(at.clone()));
+        }
+        // What a later round launches, or says, was launched and said in the first.
+        let spans: Vec<_> = self.launches[start.0..told.0]
+            .iter()
+            .map(Launch::at)
+            .collect();
+        let later = self.launches.split_off(told.0);
+        let is_new = |launch: &Launch| !spans.contains(&launch.at());
+        self.launches.extend(later.into_iter().filter(is_new));
+        self.bare.truncate(told.1);
+        self.undecided = outer;
+        self.may_have_broken = had_broken;
+        self.join(fork, &ways, true, at)?;
+        Ok(first)
     }
 
     /// `while [ $# -gt 0 ]`, `while getopts ...`: false where the script has no arguments.
@@ -166,34 +247,35 @@ impl Script {
             !chars.any(|c| matches!(c, '$' | '`' | '{' | '*' | '?' | '['))
         };
         let first = values.first().filter(|word| is_known(word));
+        let several = first.is_none() || values.len() > 1;
         let outer = self.undecided.clone();
-        let fork = self.shell.fork();
-        if let Some(name) = variable {
-            match first {
-                Some(first) => {
-                    let several = values.len() > 1;
-                    let value = Value {
-                        words: vec![first.clone()],
-                        conditional: several.then(|| (name.span(), Taken::FirstRound)),
-                        remarks,
-                        ..Value::default()
-                    };
-                    self.shell.assign(name, value, false);
-                }
-                None => self.shell.forget(&name.string(), name.span()),
-            }
-        }
         if first.is_none() {
             self.undecided.get_or_insert(at.clone());
         }
-        let flow = self.nodes(body)?;
+        let flow = self.rounds(at, several, |script, is_first| {
+            if let Some(name) = variable {
+                script.take_value(name, first.filter(|_| is_first), several, &remarks);
+            }
+            script.nodes(body)
+        })?;
         self.undecided = outer;
-        self.may_have_returned |= flow == Flow::Return;
-        let way = self.shell.end_way(&fork);
-        self.join(fork, &[way], true, at)?;
         // A round that surely runs, and ends the script.
         let ends = flow == Flow::Exit && first.is_some();
         Ok(if ends { Flow::Exit } else { Flow::Next })
+    }
+
+    /// The variable of a loop, at the value of its first round, or of any.
+    fn take_value(&mut self, name: &Text, value: Option<&Text>, several: bool, remarks: &[Remark]) {
+        let Some(value) = value else {
+            return self.shell.forget(&name.string(), name.span());
+        };
+        let value = Value {
+            words: vec![value.clone()],
+            conditional: several.then(|| (name.span(), Taken::FirstRound)),
+            remarks: remarks.to_vec(),
+            ..Value::default()
+        };
+        self.shell.assign(name, value, false);
     }
 
     /// Whether a condition holds, where all of it is known: `[ "$TP" -gt 1 ]`, `[[ $A == b ]]`.
@@ -206,7 +288,12 @@ impl Script {
         if !matches!(first.as_str(), "[" | "[[" | "test") {
             return Ok(None);
         }
-        let fields = self.shell.fields(&words, &mut Vec::new())?;
+        let mut remarks = Vec::new();
+        let fields = self.shell.fields(&words, &mut remarks)?;
+        // A value in doubt, or of the first round only, decides nothing.
+        if !remarks.is_empty() {
+            return Ok(None);
+        }
         let texts: Vec<String> = fields.iter().map(Text::string).collect();
         let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         if first != "test" {
@@ -228,6 +315,11 @@ impl Script {
             _ => None,
         })
     }
+}
+
+/// The variables that ways change.
+fn changed_by(ways: &[Way]) -> BTreeSet<String> {
+    ways.iter().flat_map(Way::names).cloned().collect()
 }
 
 /// The words of a condition that is one command.

@@ -39,14 +39,25 @@ pub(super) struct Command {
 pub(super) enum Operator {
     /// The end of a line, or `;`.
     End,
-    /// `;;`, `;&`, `;;&`
-    CaseEnd,
+    /// The end of one branch of a `case`.
+    CaseEnd(CaseEnd),
     Background,
     Pipe,
     And,
     Or,
     Open,
     Close,
+}
+
+/// How a branch of a `case` ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CaseEnd {
+    /// `;;`
+    Done,
+    /// `;&`: the next branch runs, whatever its pattern.
+    Through,
+    /// `;;&`: the next branch runs whose pattern matches, too.
+    Further,
 }
 
 #[derive(Clone, Debug)]
@@ -141,8 +152,9 @@ impl<'a> Lexer<'a> {
 
     fn any_operator(&mut self) {
         let (operator, length) = match (self.peek(0), self.peek(1), self.peek(2)) {
-            (Some(';'), Some(';'), Some('&')) => (Operator::CaseEnd, 3),
-            (Some(';'), Some(';' | '&'), _) => (Operator::CaseEnd, 2),
+            (Some(';'), Some(';'), Some('&')) => (Operator::CaseEnd(CaseEnd::Further), 3),
+            (Some(';'), Some(';'), _) => (Operator::CaseEnd(CaseEnd::Done), 2),
+            (Some(';'), Some('&'), _) => (Operator::CaseEnd(CaseEnd::Through), 2),
             (Some('&'), Some('&'), _) => (Operator::And, 2),
             (Some('|'), Some('|'), _) => (Operator::Or, 2),
             (Some('|'), Some('&'), _) => (Operator::Pipe, 2),

@@ -9,7 +9,11 @@ mod arguments;
 mod arithmetic;
 mod branch;
 mod builtin;
+mod case;
+mod declare;
+mod expand;
 mod flow;
+mod item;
 mod lexer;
 mod parse;
 mod program;
@@ -22,7 +26,7 @@ mod word;
 
 use std::ops::Range;
 
-use super::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenVariable};
+use super::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenVariable, SIMULATED};
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{
     ENV_COUNT_MAX, LAUNCHES_MAX, PHASES_MAX, SCRIPT_CHARS_MAX, SCRIPT_DEPTH_MAX, SCRIPT_WORDS_MAX,
@@ -80,9 +84,6 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
     (findings.error_count() == errors_before).then_some(job)
 }
 
-/// The program of Megatron-LM whose training is simulated.
-const SIMULATED: &str = "pretrain_gpt.py";
-
 /// Beginnings of the names of its others, at the root of Megatron-LM and in its `examples`.
 const OTHER_PROGRAMS: [&str; 10] = [
     "pretrain_bert",
@@ -139,6 +140,13 @@ fn is_open(exported: &Exported) -> bool {
     exported.value.contains(['$', '`']) && script::decides_bits(&exported.name)
 }
 
+/// Places that a loop comes to again are one.
+fn unlike(spans: &[Range<usize>]) -> impl Iterator<Item = &Range<usize>> {
+    let is_first = |(index, span): &(usize, &Range<usize>)| !spans[..*index].contains(span);
+    let firsts = spans.iter().enumerate().filter(is_first);
+    firsts.map(|(_, span)| span)
+}
+
 struct Reader<'a> {
     source: &'a Source,
     /// What Slurm sets.
@@ -155,6 +163,7 @@ impl Reader<'_> {
                 before: Vec::new(),
                 arguments: std::mem::take(&mut script.bare),
                 environment,
+                reads: script.shell.lost.clone(),
                 remarks: std::mem::take(&mut script.bare_remarks),
                 condition: None,
             });
@@ -177,6 +186,7 @@ impl Reader<'_> {
             mode: None,
             launcher: None,
             case: None,
+            model: None,
         }
     }
 
@@ -189,7 +199,7 @@ impl Reader<'_> {
                     .with_help("end the line with the backslash"),
             );
         }
-        for span in &script.unread {
+        for span in unlike(&script.unread) {
             findings.push(
                 Diagnostic::warning("not-read", "what this launches is not known here").at(
                     &self.place(span),
@@ -197,17 +207,28 @@ impl Reader<'_> {
                 ),
             );
         }
-        for span in &script.without_arguments {
+        for span in unlike(&script.without_arguments) {
             let message = "what this loop makes of the script's arguments is not read";
             findings.push(Diagnostic::warning("not-read", message).at(
                 &self.place(span),
                 "skipped, as where there are no arguments",
             ));
         }
-        for span in &script.sourced {
+        for span in unlike(&script.sourced) {
+            let message = "commands that the script runs here are not read";
             findings.push(
-                Diagnostic::warning("not-read", "a file that the script reads is not read here")
-                    .at(&self.place(span), "what it sets is not known"),
+                Diagnostic::warning("not-read", message)
+                    .at(
+                        &self.place(span),
+                        "it may set any variable: none is known behind it",
+                    )
+                    .with_help("set what the job needs behind it, as text"),
+            );
+        }
+        for span in unlike(&script.ran) {
+            findings.push(
+                Diagnostic::warning("not-read", "a script that this one runs is not read here")
+                    .at(&self.place(span), "what it does is not known"),
             );
         }
     }
@@ -355,6 +376,7 @@ impl Reader<'_> {
             },
             place: self.place(&launch.at()),
             arguments: self.arguments(launch, findings),
+            reads: launch.reads.as_ref().map(|span| self.place(span)),
             variables: {
                 let mut own = match index {
                     // The file's, as for any other kind of text.
@@ -439,6 +461,11 @@ impl Reader<'_> {
                             format!("`{name}` is set in a way that is not followed"),
                             "not known here",
                         ),
+                        Taken::Read => (
+                            "unset-variable",
+                            format!("`{name}` may be set by commands that are not read here"),
+                            "not known here: pass it resolved",
+                        ),
                         Taken::FirstRound => (
                             "undecided-branch",
                             format!("`{name}` has several values in a loop"),
@@ -447,7 +474,7 @@ impl Reader<'_> {
                     };
                     Diagnostic::warning(code, message)
                         .at(&self.place(used), label)
-                        .with_context(Some(&self.place(assigned)), "set here")
+                        .with_context(Some(&self.place(assigned)), set_here(*taken))
                 }
             });
         }
@@ -455,6 +482,13 @@ impl Reader<'_> {
 
     fn place(&self, span: &Range<usize>) -> Place {
         Place::new(self.source, span.clone())
+    }
+}
+
+fn set_here(taken: Taken) -> &'static str {
+    match taken {
+        Taken::Read => "this may set it",
+        Taken::Branch | Taken::Other | Taken::FirstRound => "set here",
     }
 }
 

@@ -6,7 +6,8 @@
 
 use std::rc::Rc;
 
-use super::lexer::{Command, Document, Item, Lexed, Operator, Token};
+use super::item::as_word;
+use super::lexer::{CaseEnd, Command, Document, Item, Lexed, Operator, Token};
 use super::text::{Char, NO_CHAR, Text};
 use super::word::{LexError, Piece, Word, plain_word};
 use crate::recipe::limits::SCRIPT_NESTING_MAX;
@@ -29,13 +30,14 @@ pub(super) enum Kind {
     Simple(Simple),
     Brace(Vec<Node>),
     Subshell(Vec<Node>),
-    /// `if`, `case`: what decides, and what may run, in order.
+    /// `if`: what decides, and what may run, in order.
     Branches {
         first: Vec<Node>,
         others: Vec<Other>,
-        /// An `else`, or a pattern `*`: one of them does run.
+        /// An `else`: one of them does run.
         is_exhaustive: bool,
     },
+    Case(Case),
     /// `while`, `until`.
     Repeated {
         first: Vec<Node>,
@@ -52,6 +54,21 @@ pub(super) enum Kind {
         name: String,
         body: Rc<Node>,
     },
+}
+
+/// `case WORD in ... esac`
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub word: Option<Word>,
+    pub clauses: Vec<Clause>,
+}
+
+/// `pattern | pattern) commands ;;`
+#[derive(Clone, Debug)]
+pub(super) struct Clause {
+    pub patterns: Vec<Word>,
+    pub body: Vec<Node>,
+    pub end: CaseEnd,
 }
 
 /// What may run.
@@ -83,7 +100,7 @@ pub(super) struct Parser<'a> {
 enum Ended {
     Keyword(&'static str),
     Close,
-    CaseEnd,
+    CaseEnd(CaseEnd),
 }
 
 /// Words that end a list, and what each needs before it.
@@ -206,15 +223,15 @@ impl<'a> Parser<'a> {
         let mut nodes = Vec::new();
         let ended = loop {
             self.skip_ends();
-            if let Some(ended) = ends.iter().find(|ended| self.is_at(**ended)) {
+            if let Some(ended) = ends.iter().find_map(|ended| self.is_at(*ended)) {
                 self.advance();
-                break *ended;
+                break ended;
             }
             if self.token == self.tokens.len() || self.refuse_end().is_err() {
                 let wanted = match ends[ends.len() - 1] {
                     Ended::Keyword(word) => word,
                     Ended::Close => ")",
-                    Ended::CaseEnd => "esac",
+                    Ended::CaseEnd(_) => "esac",
                 };
                 let message = format!("this `{opening}` has no `{wanted}`");
                 return self.error(message, at);
@@ -225,11 +242,13 @@ impl<'a> Parser<'a> {
         Ok((nodes, ended))
     }
 
-    fn is_at(&self, ended: Ended) -> bool {
-        match ended {
-            Ended::Keyword(word) => self.keyword().as_deref() == Some(word),
-            Ended::Close => self.operator() == Some(Operator::Close),
-            Ended::CaseEnd => self.operator() == Some(Operator::CaseEnd),
+    /// What stands here, if it is one of this kind.
+    fn is_at(&self, ended: Ended) -> Option<Ended> {
+        match (ended, self.operator()) {
+            (Ended::Keyword(word), _) if self.keyword().as_deref() == Some(word) => Some(ended),
+            (Ended::Close, Some(Operator::Close)) => Some(ended),
+            (Ended::CaseEnd(_), Some(Operator::CaseEnd(end))) => Some(Ended::CaseEnd(end)),
+            _ => None,
         }
     }
 
@@ -421,7 +440,7 @@ impl<'a> Parser<'a> {
         // The name itself, and `in`.
         values.drain(..values.len().min(2));
         self.skip_ends();
-        if !self.is_at(Ended::Keyword("do")) {
+        if self.is_at(Ended::Keyword("do")).is_none() {
             let message = format!("this `{keyword}` has no `do`");
             return self.error(message, at);
         }
@@ -437,47 +456,52 @@ impl<'a> Parser<'a> {
     fn case(&mut self, at: Char) -> Result<Kind, LexError> {
         // `case`, the word that decides, `in`.
         self.advance();
+        let word = self.item_at_cursor().map(as_word);
         self.advance();
         self.skip_ends();
         if self.keyword().as_deref() != Some("in") {
             return self.error("this `case` has no `in`", at);
         }
         self.advance();
-        let mut others = Vec::new();
-        let mut is_exhaustive = false;
+        let mut clauses = Vec::new();
         loop {
             self.skip_ends();
-            if self.is_at(Ended::Keyword("esac")) {
+            if self.is_at(Ended::Keyword("esac")).is_some() {
                 self.advance();
                 break;
             }
-            is_exhaustive |= self.keyword().as_deref() == Some("*");
-            self.pattern(at)?;
-            let ends = [Ended::CaseEnd, Ended::Keyword("esac")];
+            let patterns = self.patterns(at)?;
+            let ends = [Ended::CaseEnd(CaseEnd::Done), Ended::Keyword("esac")];
             let (body, ended) = self.list(&ends, "case", at)?;
-            others.push(Other::Body(body));
-            if ended == Ended::Keyword("esac") {
+            let end = match ended {
+                Ended::CaseEnd(end) => end,
+                Ended::Keyword(_) | Ended::Close => CaseEnd::Done,
+            };
+            clauses.push(Clause {
+                patterns,
+                body,
+                end,
+            });
+            if matches!(ended, Ended::Keyword(_)) {
                 break;
             }
         }
-        Ok(Kind::Branches {
-            first: Vec::new(),
-            others,
-            is_exhaustive,
-        })
+        Ok(Kind::Case(Case { word, clauses }))
     }
 
     /// `a|b)`, `(a)`
-    fn pattern(&mut self, case: Char) -> Result<(), LexError> {
+    fn patterns(&mut self, case: Char) -> Result<Vec<Word>, LexError> {
         if self.operator() == Some(Operator::Open) {
             self.advance();
         }
+        let mut patterns = Vec::new();
         loop {
+            patterns.extend(self.item_at_cursor().map(as_word));
             match (self.operator(), self.tokens.get(self.token)) {
                 (_, None) => return self.error("this `case` has no `esac`", case),
                 (Some(Operator::Close), _) => {
                     self.advance();
-                    return Ok(());
+                    return Ok(patterns);
                 }
                 (None | Some(Operator::Pipe), _) => self.advance(),
                 (Some(_), _) => return self.error("this pattern has no `)`", self.place()),
@@ -531,7 +555,15 @@ fn goes_on(node: &Node) -> bool {
     };
     match &command.items[0] {
         Item::Word(word) => plain_word(word).is_some_and(|word| SURE.contains(&&*word)),
-        Item::Assignment { .. } | Item::Array { .. } => command.items.len() == 1,
+        // `A=$(cmd)` fails where its command does.
+        Item::Assignment { value, .. } => {
+            let is_plain = |piece: &Piece| match piece {
+                Piece::Literal { text, .. } => !text.is_open(),
+                Piece::Variable(_) | Piece::Arithmetic { .. } => true,
+            };
+            command.items.len() == 1 && value.iter().all(is_plain)
+        }
+        Item::Array { .. } => command.items.len() == 1,
         Item::Arithmetic(_) => false,
     }
 }

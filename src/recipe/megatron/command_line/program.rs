@@ -17,6 +17,8 @@ pub(super) struct Launch {
     /// Variables assigned on the command's own line, and those exported before.
     pub environment: Vec<Exported>,
     pub remarks: Vec<Remark>,
+    /// Where commands ran before it that are not read here: its environment may hold anything.
+    pub reads: Option<Range<usize>>,
     /// Where the condition begins under which it runs.
     pub condition: Option<Range<usize>>,
 }

@@ -29,8 +29,9 @@ impl Options {
     }
 }
 
-/// What torchrun starts a node where its options do not say: `PET_NPROC_PER_NODE`, else one.
-fn torchrun_default(launch: &Launch) -> Option<Text> {
+/// What torchrun starts where its options do not say: what the variable says, such as
+/// `PET_NPROC_PER_NODE`, else one process on a node, and one node (`torch/distributed/run.py`).
+fn torchrun_default(launch: &Launch, variable: &str) -> Option<Text> {
     const NAMES: [&str; 3] = [
         "torchrun",
         "torch.distributed.run",
@@ -38,7 +39,7 @@ fn torchrun_default(launch: &Launch) -> Option<Text> {
     ];
     let is_it = |word: &&Text| NAMES.contains(&&*base_name(word));
     let at = launch.before.iter().find(is_it)?.span().start as u32;
-    let named = |exported: &&super::Exported| exported.name == "PET_NPROC_PER_NODE";
+    let named = |exported: &&super::Exported| exported.name == variable;
     let told = launch.environment.iter().find(named);
     let value = told.map_or("1", |exported| exported.value.as_str());
     Some(Text(value.chars().map(|c| (c, at)).collect()))
@@ -60,10 +61,12 @@ impl Reader<'_> {
     pub(super) fn ranks(&self, launch: &Launch, findings: &mut Findings) -> Vec<GivenVariable> {
         let all = Options(slurm::options(&launch.before));
         // As its parser does, torchrun takes the beginning of an option for the whole.
-        let nodes = all.last_beginning("--nn");
+        let nodes = all
+            .last_beginning("--nn")
+            .or_else(|| torchrun_default(launch, "PET_NNODES"));
         let per_node = all
             .last_beginning("--nproc")
-            .or_else(|| nodes.as_ref().and_then(|_| torchrun_default(launch)));
+            .or_else(|| torchrun_default(launch, "PET_NPROC_PER_NODE"));
         let found = if per_node.is_some() || nodes.is_some() {
             [("GPUS_PER_NODE", per_node), ("NNODES", nodes)]
         } else {

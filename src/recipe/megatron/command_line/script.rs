@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::item::{as_word, command_name, element_assigned, item_span, range_of};
 use super::lexer::{self, Item};
-use super::parse::{Kind, Node, Parser, Simple, first_char};
+use super::parse::{Kind, Node, Parser, Simple};
 use super::program::{
-    Change, Launch, base_name, changed, changes, inner_script, is_flag, is_name, other_script,
-    program_at, reads_document, starts_none, unread_launch,
+    Change, Launch, base_name, changed, changes, inner_script, is_flag, other_script, program_at,
+    reads_document, starts_none, unread_launch,
 };
 use super::shell::{Exported, Remark, Saved, Shell, TooLong, Value};
 use super::text::{Char, NO_CHAR, Text};
-use super::word::{self, LexError, Piece, Word};
+use super::word::{self, LexError, Word};
 use crate::recipe::limits::{LAUNCHES_MAX, SCRIPT_DEPTH_MAX, SCRIPT_NESTING_MAX};
 use crate::recipe::megatron::catalogue::{Effect, variable};
 
@@ -28,14 +29,18 @@ pub(super) struct Script {
     pub bare: Vec<Text>,
     pub bare_remarks: Vec<Remark>,
     pub broken_continuations: Vec<Char>,
-    /// Files that the script reads commands from, and this does not.
+    /// Commands that the script runs in its own shell, and that are not read here.
     pub sourced: Vec<Range<usize>>,
+    /// Scripts that it runs beside itself.
+    pub ran: Vec<Range<usize>>,
     /// Launchers whose program was not found.
     pub unread: Vec<Range<usize>>,
     /// Where the outermost condition begins that decides whether what is read now runs.
     pub(super) undecided: Option<Range<usize>>,
     /// A `return` on some ways to here: whether the rest of the function runs is not known.
     pub(super) may_have_returned: bool,
+    /// As [`Script::may_have_returned`], of a `break` or `continue` and the rest of the round.
+    pub(super) may_have_broken: bool,
     /// Loops over the script's own arguments: there are none.
     pub without_arguments: Vec<Range<usize>>,
     /// What `local` hides, for each function that runs.
@@ -63,8 +68,19 @@ pub(super) enum Flow {
     Next,
     /// Behind the function that runs.
     Return,
+    /// Behind the round of the loop that runs.
+    Break,
     /// Nowhere: it ends.
     Exit,
+}
+
+/// Where a text of commands may end otherwise than by its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// A script: a `return` in it is none.
+    Script,
+    /// The words of `eval`, which are part of what runs.
+    Evaluated,
 }
 
 pub(super) enum Halt {
@@ -95,7 +111,7 @@ impl Script {
             };
             script.shell.assign(name, value, false);
         }
-        match script.commands(&text.0) {
+        match script.commands(&text.0, Ends::Script) {
             Ok(_) => Ok(script),
             Err(Halt::Script(error)) => Err(error),
             Err(Halt::TooLong(TooLong)) => Err(ScriptError::TooLong(text.span())),
@@ -115,7 +131,7 @@ impl Script {
     }
 
     /// Reads and follows a text, one whole command after the other.
-    pub(super) fn commands(&mut self, text: &[Char]) -> Result<Flow, Halt> {
+    pub(super) fn commands(&mut self, text: &[Char], ends: Ends) -> Result<Flow, Halt> {
         let lexed = lexer::tokens(text);
         self.broken_continuations
             .extend(&lexed.broken_continuations);
@@ -124,7 +140,18 @@ impl Script {
             match parser.next() {
                 Ok(Some(nodes)) => match self.nodes(&nodes)? {
                     Flow::Exit => return Ok(Flow::Exit),
-                    Flow::Next | Flow::Return => {}
+                    flow @ (Flow::Return | Flow::Break) if ends == Ends::Evaluated => {
+                        return Ok(flow);
+                    }
+                    Flow::Next | Flow::Return | Flow::Break => match ends {
+                        Ends::Evaluated if self.may_have_left() => {
+                            return Err(not_followed(range_of(nodes[0].at)));
+                        }
+                        Ends::Evaluated => {}
+                        Ends::Script => {
+                            (self.may_have_returned, self.may_have_broken) = (false, false);
+                        }
+                    },
                 },
                 Ok(None) => break,
                 // What the lexer could not read is why something has no end.
@@ -143,14 +170,21 @@ impl Script {
                 Flow::Next => {}
                 flow => return Ok(flow),
             }
-            if std::mem::take(&mut self.may_have_returned) {
+            if self.may_have_left() {
                 let at = range_of(node.at);
+                let left = (self.may_have_returned, self.may_have_broken);
+                (self.may_have_returned, self.may_have_broken) = (false, false);
                 self.maybe(&at, |script| script.nodes(&nodes[index + 1..]))?;
-                self.may_have_returned = true;
+                self.may_have_returned |= left.0;
+                self.may_have_broken |= left.1;
                 break;
             }
         }
         Ok(Flow::Next)
+    }
+
+    pub(super) fn may_have_left(&self) -> bool {
+        self.may_have_returned || self.may_have_broken
     }
 
     pub(super) fn node(&mut self, node: &Node) -> Result<Flow, Halt> {
@@ -167,18 +201,33 @@ impl Script {
     }
 
     fn in_its_shell(&mut self, node: &Node) -> Result<Flow, Halt> {
-        let mark = node.is_own_shell.then(|| self.shell.enter());
+        if node.is_own_shell {
+            return self.in_own_shell(|script| script.kind_at(node));
+        }
+        self.kind_at(node)
+    }
+
+    /// What runs in a shell of its own leaves nothing behind.
+    fn in_own_shell(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<Flow, Halt>,
+    ) -> Result<Flow, Halt> {
+        let mark = self.shell.enter();
+        let functions = self.functions.clone();
+        let left = (self.may_have_returned, self.may_have_broken);
+        run(self)?;
+        (self.may_have_returned, self.may_have_broken) = left;
+        self.functions = functions;
+        self.shell.leave(mark);
+        Ok(Flow::Next)
+    }
+
+    fn kind_at(&mut self, node: &Node) -> Result<Flow, Halt> {
         let flow = self.kind(&node.kind, node.at).map_err(|halt| match halt {
             Halt::TooLong(TooLong) => Halt::Script(ScriptError::TooLong(range_of(node.at))),
             halt => halt,
         })?;
-        match mark {
-            Some(mark) => {
-                self.shell.leave(mark);
-                Ok(Flow::Next)
-            }
-            None => Ok(flow),
-        }
+        Ok(flow)
     }
 
     pub(super) fn deeper(&mut self, at: Char) -> Result<(), Halt> {
@@ -195,16 +244,12 @@ impl Script {
 
     fn kind(&mut self, kind: &Kind, at: Char) -> Result<Flow, Halt> {
         // Each command counts as a word, however often its function is called.
-        self.shell.count_word()?;
+        self.shell.count_words(1)?;
         match kind {
             Kind::Simple(command) => self.simple(command),
             Kind::Brace(nodes) => self.nodes(nodes),
-            Kind::Subshell(nodes) => {
-                let mark = self.shell.enter();
-                self.nodes(nodes)?;
-                self.shell.leave(mark);
-                Ok(Flow::Next)
-            }
+            Kind::Subshell(nodes) => self.in_own_shell(|script| script.nodes(nodes)),
+            Kind::Case(case) => self.case(case, &range_of(at)),
             Kind::Branches {
                 first,
                 others,
@@ -222,7 +267,8 @@ impl Script {
             } => self.loop_over(variable.as_ref(), values, body, &range_of(at)),
             Kind::Function { name, body } => {
                 let old = self.functions.insert(name.clone(), body.clone());
-                if self.undecided.is_some() && old.is_some() {
+                let is_other = old.is_some_and(|old| !Rc::ptr_eq(&old, body));
+                if self.undecided.is_some() && is_other {
                     return Err(not_followed(range_of(at)));
                 }
                 Ok(Flow::Next)
@@ -273,35 +319,49 @@ impl Script {
             return Ok(None);
         };
         let mut remarks = Vec::new();
+        let has_braces = arguments.iter().any(word::has_braces);
         let arguments = self.shell.fields(arguments, &mut remarks)?;
         let count = self.launches.len();
         self.called.insert(name.to_string());
-        let mut temporary = Vec::new();
-        for assignment in assignments {
-            if let Item::Assignment { name, .. } = assignment {
-                temporary.push((name.string(), self.shell.saved(&name.string())));
-                self.assign(assignment)?;
-                self.shell.export(&name.string(), name.span());
-            }
-        }
+        let temporary = self.temporary(assignments)?;
         let own = Some(Rc::new(arguments));
         let outer = std::mem::replace(&mut self.shell.positional, own);
-        let was_lost = std::mem::replace(&mut self.shell.is_positional_lost, false);
-        let had_returned = std::mem::replace(&mut self.may_have_returned, false);
+        let was_lost = std::mem::replace(&mut self.shell.is_positional_lost, has_braces);
+        let left = (self.may_have_returned, self.may_have_broken);
+        (self.may_have_returned, self.may_have_broken) = (false, false);
         self.locals.push(Vec::new());
         let flow = self.node(&body)?;
-        self.may_have_returned = had_returned;
+        (self.may_have_returned, self.may_have_broken) = left;
         self.shell.is_positional_lost = was_lost;
         let locals = self.locals.pop().expect("pushed above");
-        for (name, saved) in temporary.into_iter().chain(locals).rev() {
-            self.shell.restore(&name, saved);
-        }
+        self.restore(locals);
+        self.restore(temporary);
         self.shell.positional = outer;
         self.tell_from(count, &remarks);
         Ok(Some(match flow {
             Flow::Exit => Flow::Exit,
-            Flow::Next | Flow::Return => Flow::Next,
+            Flow::Next | Flow::Return | Flow::Break => Flow::Next,
         }))
+    }
+
+    /// `A=1 f`: assigned and exported while the command runs; what the names were before.
+    pub(super) fn temporary(&mut self, assignments: &[Item]) -> Result<Vec<(String, Saved)>, Halt> {
+        let mut before = Vec::new();
+        for assignment in assignments {
+            if let Item::Assignment { name, .. } = assignment {
+                before.push((name.string(), self.shell.saved(&name.string())));
+                self.assign(assignment)?;
+                self.shell.export(&name.string(), name.span());
+            }
+        }
+        Ok(before)
+    }
+
+    /// Puts names back, the last first.
+    pub(super) fn restore(&mut self, before: Vec<(String, Saved)>) {
+        for (name, saved) in before.into_iter().rev() {
+            self.shell.restore(&name, saved);
+        }
     }
 
     /// What is known of a command's words holds for what it launches.
@@ -326,8 +386,19 @@ impl Script {
             self.bare_remarks.extend(remarks);
             return Ok(());
         }
+        let is_written = command_name(&rest[0]).is_some();
+        if fields
+            .first()
+            .is_some_and(|first| may_set(first, is_written))
+            && program_at(&fields).is_none()
+        {
+            return Ok(self.loses_to(item_span(&rest[0]))?);
+        }
         if fields.is_empty() || starts_none(&fields) {
             return Ok(());
+        }
+        if words.iter().any(word::has_braces) && program_at(&fields).is_some() {
+            return Err(not_followed(item_span(&rest[0])));
         }
         if let Some(inner) = inner_script(&fields) {
             let before = &fields[..inner.shell];
@@ -368,6 +439,8 @@ impl Script {
         let at = script.0.first().copied().unwrap_or(NO_CHAR);
         self.deeper(at)?;
         let mark = self.shell.enter();
+        let functions = self.functions.clone();
+        let left = (self.may_have_returned, self.may_have_broken);
         for assignment in assignments {
             self.assign(assignment)?;
             if let Item::Assignment { name, .. } = assignment {
@@ -382,7 +455,9 @@ impl Script {
         self.shell.positional = (!positional.is_empty()).then(|| Rc::new(positional));
         self.shell.is_positional_lost = false;
         let count = self.launches.len();
-        self.commands(&script.0)?;
+        self.commands(&script.0, Ends::Script)?;
+        self.functions = functions;
+        (self.may_have_returned, self.may_have_broken) = left;
         self.tell_from(count, &remarks);
         for launch in &mut self.launches[count..] {
             // `srun --nodes 2 bash -c "..."` says how many, too.
@@ -422,7 +497,7 @@ impl Script {
     ) -> Result<(), Halt> {
         let Some((program, arguments)) = program_at(&fields) else {
             self.unread.extend(unread_launch(&fields));
-            self.sourced.extend(other_script(&fields).map(Text::span));
+            self.ran.extend(other_script(&fields).map(Text::span));
             return Ok(());
         };
         let at = fields[program].span();
@@ -436,19 +511,19 @@ impl Script {
         if self.launches.len() == LAUNCHES_MAX {
             return Err(Halt::Script(ScriptError::TooMany(at)));
         }
+        // `A=1 B=$A python a.py`: each sees those before it.
+        let before = self.temporary(assignments)?;
         let mut environment = self.shell.environment()?;
-        for assignment in assignments {
-            if let Item::Assignment { name, value, .. } = assignment {
-                let text = self.shell.text(value, &mut remarks)?;
-                changed(&mut environment, Change::Put(name.clone(), text));
-            }
-        }
+        self.restore(before);
         let before = fields[..program].to_vec();
         for change in changes(&before) {
             changed(&mut environment, change);
         }
         remarks.extend(environment.iter().filter_map(|one| in_doubt(one, &at)));
+        let first = fields[0].span();
+        let is_open = program > 0 && fields[0].is_open();
         self.launches.push(Launch {
+            reads: self.shell.lost.clone().or(is_open.then_some(first)),
             program: Some(fields[program].clone()),
             before,
             arguments: fields[arguments..].to_vec(),
@@ -458,6 +533,35 @@ impl Script {
         });
         Ok(())
     }
+}
+
+/// Whether a command may be one of the shell's own that sets variables: its name is not known, or
+/// a variable holds it.
+fn may_set(name: &Text, is_written: bool) -> bool {
+    const SETS: [&str; 19] = [
+        ".",
+        "declare",
+        "eval",
+        "exec",
+        "exit",
+        "export",
+        "getopts",
+        "let",
+        "local",
+        "mapfile",
+        "read",
+        "readarray",
+        "readonly",
+        "return",
+        "set",
+        "shift",
+        "source",
+        "typeset",
+        "unset",
+    ];
+    // A path is a program.
+    let is_open = name.is_open() && !name.string().contains('/');
+    is_open || (!is_written && SETS.contains(&&*name.string()))
 }
 
 pub(super) fn not_followed(at: Range<usize>) -> Halt {
@@ -481,68 +585,4 @@ fn in_doubt(exported: &Exported, used: &Range<usize>) -> Option<Remark> {
 pub(super) fn decides_bits(name: &str) -> bool {
     let is_idle = |effect| matches!(effect, Effect::NoBits(_) | Effect::Replaced(_));
     variable(name).is_some_and(|known| !is_idle(known.effect))
-}
-
-/// `NAME[index]=value`: one element, whose array is not known from then on.
-pub(super) fn element_assigned(item: &Item) -> Option<(String, Range<usize>)> {
-    let Item::Word(word) = item else { return None };
-    let Some(Piece::Literal {
-        text,
-        is_quoted: false,
-    }) = word.first()
-    else {
-        return None;
-    };
-    let (name, _) = text.split_once('[')?;
-    is_name(&name).then(|| (name.string(), name.span()))
-}
-
-/// Where a character stands; nowhere for [`NO_CHAR`].
-pub(super) fn range_of((c, at): Char) -> Range<usize> {
-    let length = if c == NO_CHAR.0 { 0 } else { c.len_utf8() };
-    at as usize..at as usize + length
-}
-
-/// An item behind a command's name is a word, whatever it looks like.
-pub(super) fn as_word(item: &Item) -> Word {
-    let literal = |chars: Vec<Char>| Piece::Literal {
-        text: Text(chars),
-        is_quoted: false,
-    };
-    let named = |name: &Text, appends: bool| {
-        let mut chars = name.0.clone();
-        let at = name.span().end as u32;
-        chars.extend(appends.then_some(('+', at)));
-        chars.push(('=', at + u32::from(appends)));
-        literal(chars)
-    };
-    match item {
-        Item::Word(word) => word.clone(),
-        Item::Assignment {
-            name,
-            appends,
-            value,
-        } => {
-            let mut word = vec![named(name, *appends)];
-            word.extend(value.iter().cloned());
-            word
-        }
-        Item::Array { name, appends, .. } => vec![named(name, *appends)],
-        Item::Arithmetic(text) => vec![Piece::Literal {
-            text: text.clone(),
-            is_quoted: true,
-        }],
-    }
-}
-
-pub(super) fn item_span(item: &Item) -> Range<usize> {
-    range_of(first_char(item))
-}
-
-/// The name of a command, where it is written out.
-pub(super) fn command_name(item: &Item) -> Option<String> {
-    match item {
-        Item::Word(word) => word::literal_word(word),
-        Item::Assignment { .. } | Item::Array { .. } | Item::Arithmetic(_) => None,
-    }
 }

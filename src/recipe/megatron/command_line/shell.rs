@@ -1,13 +1,11 @@
-//! Variables and arrays of a script, and the words that they become. Commands are never run: what
-//! one would print stays in the words as it is written.
+//! Variables and arrays of a script, and what may have changed them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::arithmetic;
-use super::text::{Char, Text};
-use super::word::{Piece, Variable, Word};
+use super::branch::Rest;
+use super::text::Text;
 use crate::recipe::limits::{ENV_COUNT_MAX, SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
 
 /// What a variable holds: one text, or the elements of an array.
@@ -37,7 +35,7 @@ impl Value {
 
     pub fn is_unknown(&self) -> bool {
         let why = self.conditional.as_ref().map(|(_, taken)| *taken);
-        matches!(why, Some(Taken::Branch | Taken::Other))
+        matches!(why, Some(Taken::Branch | Taken::Other | Taken::Read))
     }
 }
 
@@ -48,6 +46,8 @@ pub(super) enum Taken {
     Branch,
     /// None: what changes it is not followed.
     Other,
+    /// None: commands that are not read here may have set it.
+    Read,
     /// The first round of a loop.
     FirstRound,
 }
@@ -68,12 +68,12 @@ pub(super) struct Shell {
     pub(super) slots: BTreeMap<String, Slot>,
     /// `set -a`: every assignment exports.
     pub exports_all: bool,
-    /// `$1` and so on, where they are known.
+    /// `$1` and so on, where they are known; a word that is not known stands as it is written.
     pub positional: Option<Rc<Vec<Text>>>,
     /// Whether even their number is not known.
     pub is_positional_lost: bool,
-    /// Whether a file was read that may have set anything.
-    pub has_sourced: bool,
+    /// Where commands ran that are not read here, and that may have set anything.
+    pub lost: Option<Range<usize>>,
     /// What was overwritten since the outermost shell or branch began.
     pub(super) journal: Vec<(String, Slot)>,
     /// Shells and branches within shells.
@@ -88,9 +88,7 @@ pub(super) struct Shell {
 /// What a shell was before another one began in it.
 pub(super) struct Mark {
     journal: usize,
-    exports_all: bool,
-    positional: Option<Rc<Vec<Text>>>,
-    is_positional_lost: bool,
+    rest: Rest,
 }
 
 /// Something about an expansion that a reader of its words should know.
@@ -110,12 +108,6 @@ pub(super) enum Remark {
 /// Remarks that one variable keeps.
 const REMARKS_MAX: usize = 16;
 
-/// Remarks about the words of one command.
-const REMARKS_TOLD_MAX: usize = 1_000;
-
-/// Names whose values are names, in an expression.
-const NAMES_MAX: usize = 16;
-
 /// Variables that grow each other beyond all limits.
 #[derive(Debug)]
 pub(super) struct TooLong;
@@ -126,9 +118,7 @@ impl Shell {
         self.depth += 1;
         Mark {
             journal: self.journal.len(),
-            exports_all: self.exports_all,
-            positional: self.positional.clone(),
-            is_positional_lost: self.is_positional_lost,
+            rest: self.rest(),
         }
     }
 
@@ -138,9 +128,7 @@ impl Shell {
         for (name, slot) in self.journal.drain(mark.journal..).rev() {
             self.slots.insert(name, slot);
         }
-        self.exports_all = mark.exports_all;
-        self.positional = mark.positional;
-        self.is_positional_lost = mark.is_positional_lost;
+        self.set_rest(mark.rest);
     }
 
     /// What another program starts with: exported variables only.
@@ -168,9 +156,14 @@ impl Shell {
     pub fn assign(&mut self, name: &Text, mut value: Value, appends: bool) {
         let key = name.string();
         let slot = self.slots.get(&key);
-        let old = slot.and_then(|slot| slot.value.clone());
+        let old_value = slot.and_then(|slot| slot.value.as_deref());
+        // What is appended to may have been set where nobody looked.
+        let lost = || self.lost_value().filter(|_| appends);
+        let old = slot.and_then(|slot| slot.value.clone()).or_else(lost);
         value.at = name.span();
-        if slot.is_some_and(|slot| slot.is_odd) {
+        // `L=(a b); L=c` sets one element.
+        let is_element = !value.is_array && old_value.is_some_and(|old| old.is_array);
+        if is_element || slot.is_some_and(|slot| slot.is_odd) {
             value = Value::unknown(name.span(), Taken::Other);
         } else if let (true, Some(old)) = (appends, old.as_ref().filter(|old| old.is_unknown())) {
             value = (**old).clone();
@@ -202,6 +195,11 @@ impl Shell {
         *self.slot(name) = Slot::default();
     }
 
+    /// As [`Shell::unset`], and it stays exported.
+    pub fn unset_value(&mut self, name: &str) {
+        self.slot(name).value = None;
+    }
+
     pub fn is_set(&self, name: &str) -> bool {
         self.slots
             .get(name)
@@ -231,6 +229,28 @@ impl Shell {
         let begins = |name: &&String| name.starts_with(prefix);
         let names: Vec<String> = self.slots.keys().filter(begins).cloned().collect();
         names.iter().for_each(|name| self.forget(name, at.clone()));
+    }
+
+    /// Commands that are not read here ran at `at`: whatever they may have set is not known.
+    pub fn forget_everything(&mut self, at: &Range<usize>) -> Result<(), TooLong> {
+        self.count(self.slots.len())?;
+        let is_set = |(_, slot): &(&String, &Slot)| slot.value.is_some();
+        let set = self.slots.iter().filter(is_set);
+        let names: Vec<String> = set.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let value = Value::unknown(at.clone(), Taken::Read);
+            self.slot(&name).value = Some(Rc::new(value));
+        }
+        self.lost.get_or_insert(at.clone());
+        // `set -- ...`
+        self.is_positional_lost = true;
+        Ok(())
+    }
+
+    /// The value of a variable that the script does not set, where something else may have.
+    fn lost_value(&self) -> Option<Rc<Value>> {
+        let at = self.lost.clone()?;
+        Some(Rc::new(Value::unknown(at, Taken::Read)))
     }
 
     pub fn export(&mut self, name: &str, at: Range<usize>) {
@@ -274,7 +294,7 @@ impl Shell {
     }
 
     /// What a name holds; `1`, `@` and `*` are the script's or the function's own arguments.
-    fn known(&self, name: &str) -> Option<Rc<Value>> {
+    pub(super) fn known(&self, name: &str) -> Option<Rc<Value>> {
         let of_words = |words: Vec<Text>, is_array| {
             Some(Rc::new(Value {
                 words,
@@ -286,115 +306,30 @@ impl Shell {
             Ok(_) if self.is_positional_lost => None,
             Ok(index) => {
                 let given = self.positional.as_ref().filter(|_| index > 0)?;
-                of_words(given.get(index - 1).cloned().into_iter().collect(), false)
+                // A word that is not known may be none, or several.
+                let is_open = given.iter().take(index - 1).any(Text::is_open);
+                let word = given.get(index - 1).cloned().filter(|_| !is_open);
+                match word.is_none() && given.iter().any(Text::is_open) {
+                    true => None,
+                    false => of_words(word.into_iter().collect(), false),
+                }
             }
             Err(_) if matches!(name, "@" | "*") => {
-                of_words(self.positional.as_ref()?.to_vec(), true)
+                let given = self
+                    .positional
+                    .as_ref()
+                    .filter(|_| !self.is_positional_lost)?;
+                of_words(given.to_vec(), true)
             }
-            Err(_) => self.slots.get(name)?.value.clone(),
-        }
-    }
-
-    /// `$((...))`: a number where all of it is known, else as it is written.
-    fn reckon(
-        &mut self,
-        expression: &[Piece],
-        text: &Text,
-        remarks: &mut Vec<Remark>,
-    ) -> Result<Text, TooLong> {
-        let put_in = self.text(expression, remarks)?.string();
-        let mut told = Vec::new();
-        let mut named = |name: &str| self.number_of(name, text.span(), &mut told);
-        let value = arithmetic::value(&put_in, &mut named);
-        remarks.extend(told);
-        let at = text.0.first().map_or(0, |(_, at)| *at);
-        Ok(match value {
-            Some(number) => Text(number.to_string().chars().map(|c| (c, at)).collect()),
-            None => text.clone(),
-        })
-    }
-
-    /// The number that a name stands for in an expression: its value may be another name.
-    fn number_of(&self, name: &str, used: Range<usize>, remarks: &mut Vec<Remark>) -> Option<i64> {
-        let mut name = name.to_string();
-        for _ in 0..NAMES_MAX {
-            let value = self.known(&name)?;
-            remarks.extend(of_condition(&name, used.clone(), &value));
-            if value.is_unknown() {
-                return None;
-            }
-            let text = value.words.first()?.string();
-            if let Some(number) = arithmetic::number(text.trim()) {
-                return Some(number);
-            }
-            name = text;
-        }
-        None
-    }
-
-    /// The fields that words become: unquoted variables are split at blanks.
-    pub fn fields(
-        &mut self,
-        words: &[Word],
-        remarks: &mut Vec<Remark>,
-    ) -> Result<Vec<Text>, TooLong> {
-        let mut fields = Fields::default();
-        for word in words {
-            self.expand(word, true, &mut fields, remarks)?;
-            fields.end();
-        }
-        self.word_count += fields.done.len();
-        match self.word_count > SCRIPT_WORDS_MAX {
-            true => Err(TooLong),
-            false => Ok(fields.done),
-        }
-    }
-
-    /// One word that is not split: the value of an assignment.
-    pub fn text(&mut self, word: &[Piece], remarks: &mut Vec<Remark>) -> Result<Text, TooLong> {
-        let mut fields = Fields::default();
-        self.expand(word, false, &mut fields, remarks)?;
-        fields.end();
-        let mut joined = Text::default();
-        for (index, field) in fields.done.into_iter().enumerate() {
-            if index > 0 {
-                joined.0.push((' ', field.span().start as u32));
-            }
-            joined.push_all(&field.0);
-        }
-        Ok(joined)
-    }
-
-    fn expand(
-        &mut self,
-        word: &[Piece],
-        splits: bool,
-        fields: &mut Fields,
-        remarks: &mut Vec<Remark>,
-    ) -> Result<(), TooLong> {
-        for piece in word {
-            // The first of many say enough.
-            remarks.truncate(REMARKS_TOLD_MAX);
-            match piece {
-                Piece::Literal { text, is_quoted } => {
-                    self.count(text.0.len())?;
-                    fields.put(&text.0, *is_quoted);
-                }
-                Piece::Variable(variable) => self.variable(variable, splits, fields, remarks)?,
-                Piece::Arithmetic {
-                    expression, text, ..
-                } => {
-                    let number = self.reckon(expression, text, remarks)?;
-                    self.count(number.0.len())?;
-                    fields.put(&number.0, true);
-                }
+            Err(_) => {
+                let value = self.slots.get(name).and_then(|slot| slot.value.clone());
+                value.or_else(|| self.lost_value())
             }
         }
-        Ok(())
     }
 
-    pub fn count_word(&mut self) -> Result<(), TooLong> {
-        self.word_count += 1;
+    pub fn count_words(&mut self, count: usize) -> Result<(), TooLong> {
+        self.word_count += count;
         match self.word_count > SCRIPT_WORDS_MAX {
             true => Err(TooLong),
             false => Ok(()),
@@ -407,73 +342,6 @@ impl Shell {
             true => Err(TooLong),
             false => Ok(()),
         }
-    }
-
-    fn variable(
-        &mut self,
-        variable: &Variable,
-        splits: bool,
-        fields: &mut Fields,
-        remarks: &mut Vec<Remark>,
-    ) -> Result<(), TooLong> {
-        let known = self.known(&variable.name);
-        let is_own = matches!(variable.name.as_str(), "@" | "*");
-        let is_lost = match &known {
-            Some(value) => value.is_unknown() || is_named(value, variable),
-            None if is_own => self.is_positional_lost,
-            None => variable.all.is_some() && self.has_sourced,
-        };
-        if is_lost {
-            let remark = |value| of_condition(&variable.name, variable.text.span(), value);
-            remarks.extend(known.as_deref().and_then(remark));
-            fields.put(&variable.text.0, true);
-            return Ok(());
-        }
-        let known = match &variable.index {
-            Some(index) => known.and_then(|value| element(&value, index)),
-            None => known,
-        };
-        let is_empty = known
-            .as_ref()
-            .is_some_and(|value| value.words.iter().all(Text::is_empty));
-        let wants_default = match (&variable.default, &known) {
-            (Some(_), None) => true,
-            (Some((_, empty_counts)), Some(_)) => *empty_counts && is_empty,
-            (None, _) => false,
-        };
-        if let (true, Some((default, _))) = (wants_default, &variable.default) {
-            return match variable.is_quoted {
-                false => self.expand(default, splits, fields, remarks),
-                true => {
-                    let text = self.text(default, remarks)?;
-                    self.count(text.0.len())?;
-                    fields.put(&text.0, true);
-                    Ok(())
-                }
-            };
-        }
-        let Some(value) = known else {
-            match variable.all {
-                // `"$@"`, or all of an array that is set nowhere: `"$*"` is a word still.
-                Some(is_several) => {
-                    remarks.push(Remark::Absent(variable.text.span()));
-                    fields.put(&[], variable.is_quoted && !is_several);
-                }
-                None => fields.put(&variable.text.0, true),
-            }
-            return Ok(());
-        };
-        remarks.extend(of_condition(&variable.name, variable.text.span(), &value));
-        remarks.extend(value.remarks.iter().cloned());
-        let count = if variable.all.is_some() {
-            usize::MAX
-        } else {
-            1
-        };
-        let words: Vec<Text> = value.words.iter().take(count).cloned().collect();
-        self.count(words.iter().map(|word| word.0.len() + 1).sum())?;
-        fields.put_value(&words, variable, splits);
-        Ok(())
     }
 }
 
@@ -490,29 +358,12 @@ pub(super) struct Exported {
 #[derive(Debug)]
 pub(super) struct Saved(Slot);
 
-/// One element of an array, by its number or, `[name]=value`, by its name.
-fn element(value: &Value, index: &str) -> Option<Rc<Value>> {
-    let named = |word: &Text| {
-        let (name, element) = word.split_once('=')?;
-        (name.string() == format!("[{index}]")).then_some(element)
-    };
-    let has_names = value.words.iter().any(|word| word.starts_with("["));
-    let word = match (value.is_array, has_names) {
-        (false, _) => return None,
-        (true, true) => value.words.iter().rev().find_map(named)?,
-        (true, false) => value.words.get(index.parse::<usize>().ok()?)?.clone(),
-    };
-    Some(Rc::new(Value {
-        words: vec![word],
-        is_array: false,
-        conditional: value.conditional.clone(),
-        remarks: value.remarks.clone(),
-        at: value.at.clone(),
-    }))
-}
-
 fn of_slot((_, name, slot): (usize, &str, &Slot)) -> Option<Exported> {
     let (value, (_, at)) = (slot.value.as_ref()?, slot.exported.as_ref()?);
+    if value.is_array {
+        // bash exports none.
+        return None;
+    }
     let doubt = (at.clone(), Taken::Branch);
     let doubt = slot.is_maybe_exported.then_some(doubt);
     let is_unknown = doubt.is_some() || value.is_unknown();
@@ -526,75 +377,4 @@ fn of_slot((_, name, slot): (usize, &str, &Slot)) -> Option<Exported> {
         at: at.clone(),
         conditional: value.conditional.clone().or(doubt),
     })
-}
-
-/// All of an array whose elements have names: their order is the shell's.
-fn is_named(value: &Value, variable: &Variable) -> bool {
-    let is_named = |word: &Text| word.starts_with("[");
-    variable.all.is_some() && value.is_array && value.words.iter().any(is_named)
-}
-
-fn of_condition(name: &str, used: Range<usize>, value: &Value) -> Option<Remark> {
-    let (assigned, taken) = value.conditional.clone()?;
-    Some(Remark::Conditional {
-        name: name.to_string(),
-        used,
-        assigned,
-        taken,
-    })
-}
-
-/// Words as they grow.
-#[derive(Default)]
-struct Fields {
-    done: Vec<Text>,
-    /// The field that is not complete; `Some` though empty where quotes stood.
-    open: Option<Text>,
-}
-
-impl Fields {
-    fn put(&mut self, chars: &[Char], is_quoted: bool) {
-        if is_quoted || !chars.is_empty() {
-            self.open.get_or_insert_default().push_all(chars);
-        }
-    }
-
-    fn end(&mut self) {
-        self.done.extend(self.open.take());
-    }
-
-    fn put_value(&mut self, words: &[Text], variable: &Variable, splits: bool) {
-        let joins = variable.all == Some(false) && variable.is_quoted;
-        if words.is_empty() && variable.is_quoted && variable.all != Some(true) {
-            self.put(&[], true);
-        }
-        for (index, word) in words.iter().enumerate() {
-            match (index, joins || !splits) {
-                (0, _) => {}
-                (_, true) => {
-                    let at = word.span().start as u32;
-                    self.put(&[(' ', at)], true);
-                }
-                (_, false) => self.end(),
-            }
-            match variable.is_quoted || !splits {
-                true => self.put(&word.0, true),
-                false => self.split(&word.0),
-            }
-        }
-    }
-
-    /// Adds an unquoted value: blanks end a field.
-    fn split(&mut self, chars: &[Char]) {
-        for run in chars.chunk_by(|a, b| is_blank(a) == is_blank(b)) {
-            match is_blank(&run[0]) {
-                true => self.end(),
-                false => self.put(run, false),
-            }
-        }
-    }
-}
-
-fn is_blank((c, _): &Char) -> bool {
-    matches!(c, ' ' | '\t' | '\n' | '\r')
 }

@@ -193,7 +193,8 @@ fn the_world_comes_from_torchrun_or_slurm() {
         ),
         both
     );
-    assert_eq!(world("torchrun --nproc_per_node $GPUS a.py --a"), [""; 0]);
+    let open = "torchrun --nproc_per_node $GPUS a.py --a";
+    assert_eq!(world(open), ["NNODES=1"]);
 }
 
 #[test]
@@ -335,5 +336,6 @@ fn world(text: &str) -> Vec<String> {
     job.phases[0].variables.iter().map(shown).collect()
 }
 
+mod against_bash;
 mod doubts;
 mod shells;

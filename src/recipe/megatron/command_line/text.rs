@@ -28,6 +28,11 @@ impl Text {
         self.0.is_empty()
     }
 
+    /// Whether part of it is not known: a variable, or what a command prints.
+    pub fn is_open(&self) -> bool {
+        self.0.iter().any(|(c, _)| matches!(c, '$' | '`'))
+    }
+
     pub fn push_all(&mut self, other: &[Char]) {
         self.0.extend_from_slice(other);
     }

@@ -32,6 +32,8 @@ pub(super) struct Variable {
     pub index: Option<String>,
     /// The word of `:-` or `-`, and whether an empty value counts as none.
     pub default: Option<(Vec<Piece>, bool)>,
+    /// `:=` or `=`: the word is assigned, too.
+    pub assigns: bool,
     /// As written.
     pub text: Text,
 }
@@ -77,6 +79,22 @@ pub(super) fn plain_word(word: &Word) -> Option<String> {
         )
     };
     literal_word(word).filter(|_| word.iter().all(is_plain))
+}
+
+/// `{a,b}`, `{1..4}`: a shell makes several words of it.
+pub(super) fn has_braces(word: &Word) -> bool {
+    let plain = word.iter().map(|piece| match piece {
+        Piece::Literal {
+            text,
+            is_quoted: false,
+        } => text.string(),
+        _ => "x".to_string(),
+    });
+    let text: String = plain.collect();
+    let inside = text
+        .split_once('{')
+        .and_then(|(_, rest)| rest.rsplit_once('}'));
+    inside.is_some_and(|(inside, _)| inside.contains(',') || inside.contains(".."))
 }
 
 /// A word without variables, as text.
@@ -350,6 +368,7 @@ impl<'a> WordReader<'a> {
             all,
             index: None,
             default,
+            assigns: false,
             text: Text(self.text[start..self.at].to_vec()),
         }));
     }
@@ -416,6 +435,9 @@ impl<'a> WordReader<'a> {
         };
         self.at = end + 1;
         self.variable(start, name, is_quoted, all, default);
+        if let Some(Piece::Variable(variable)) = self.pieces.last_mut() {
+            variable.assigns = operator_text.starts_with('=') || operator_text.starts_with(":=");
+        }
         Ok(())
     }
 

@@ -21,7 +21,7 @@ pub use understood::{
 };
 pub(crate) use values::Values;
 
-use super::{Catalogue, GivenJob, GivenKind, GivenPhase};
+use super::{Catalogue, GivenJob, GivenPhase, SIMULATED};
 use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::Recipe;
 use draft::Inputs;
@@ -43,13 +43,13 @@ pub fn understand(
     let own = fields::case_fields(job, &values, &env, findings);
     let arguments = judge::arguments(&phase.arguments, &values, job.resumes());
     let mut needs = judge::needs(&arguments, &values, findings);
-    needs.extend(needs_of_job(job, phase, findings));
+    needs.extend(needs_of_job(job, index, findings));
     let mut variables = judge::variables(&env, findings);
     needs.extend(judge::needs_of_variables(&variables, findings));
     let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
     let world = world::world(job, index, &values, options.world, multiple, findings);
     world::check_replicas(&values, &world, own.model_parallel_size, findings);
-    let shown = job.kind != GivenKind::ArgumentDump;
+    let shown = job.shows_environment(index);
     let mut derived = orders::orders(&values, &env, shown);
     let inputs = Inputs {
         values: &values,
@@ -92,7 +92,7 @@ pub fn understand(
         arguments,
         variables,
         derived,
-        open: open(&values).into_iter().collect(),
+        open: open(phase, &values).collect(),
         needs,
         recipe,
     }
@@ -102,10 +102,29 @@ pub fn understand(
 const REDUCED_PRECISION: &str = "bf16 matrix products: cuBLAS may reduce split products in bf16 \
     (allow_bf16_reduced_precision_reduction), and here they are reduced in fp32";
 
-fn open(values: &Values<'_>) -> Option<&'static str> {
+fn open(phase: &GivenPhase, values: &Values<'_>) -> impl Iterator<Item = String> {
     let is_open = values.flag("bf16") && !values.flag("disable_bf16_reduced_precision_matmul");
-    is_open.then_some(REDUCED_PRECISION)
+    let products = is_open.then(|| REDUCED_PRECISION.to_string());
+    let environment = phase.reads.as_ref().map(|place| {
+        let text = place
+            .source
+            .text
+            .get(place.span.clone())
+            .unwrap_or_default();
+        let shown: String = text.chars().take(READ_CHARS_MAX).collect();
+        let (line, _) = place.source.line_column(place.span.start);
+        format!(
+            "the job's environment: `{}` in line {line} of the script is not read here, and may \
+             set any variable that the script does not set behind it, such as NCCL_ALGO, \
+             NCCL_PROTO and NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+            escaped(&shown)
+        )
+    });
+    products.into_iter().chain(environment)
 }
+
+/// Characters of a file's name that a sentence shows.
+const READ_CHARS_MAX: usize = 80;
 
 fn phase_index(job: &GivenJob, asked: usize, findings: &mut Findings) -> usize {
     if asked < job.phases.len() {
@@ -127,7 +146,8 @@ fn first_fields(job: &GivenJob, catalogue: &Catalogue) -> CaseFields {
 }
 
 /// What the file as a whole asks for that bitproof does not do.
-fn needs_of_job(job: &GivenJob, phase: &GivenPhase, findings: &mut Findings) -> Vec<String> {
+fn needs_of_job(job: &GivenJob, index: usize, findings: &mut Findings) -> Vec<String> {
+    let phase = &job.phases[index];
     let mut needs = Vec::new();
     let mut need = |what: String, place: &crate::diagnostic::Place, label: &str| {
         let message = format!("this job needs {what}");
@@ -137,6 +157,17 @@ fn needs_of_job(job: &GivenJob, phase: &GivenPhase, findings: &mut Findings) -> 
     if let Some(mode) = job.mode.as_deref().filter(|mode| *mode != "pretraining") {
         let what = format!("the mode `{}`", escaped(mode));
         need(what, &phase.place, "only pretraining is simulated");
+    }
+    if let Some((program, place)) = job.test_program(index) {
+        let name = program.rsplit('/').next().unwrap_or_default();
+        if name != SIMULATED {
+            let what = format!("the program `{}`", escaped(program));
+            need(
+                what,
+                place,
+                "what is simulated is Megatron-LM's `pretrain_gpt.py`",
+            );
+        }
     }
     if let Some(dotted) = phase
         .arguments

@@ -9,7 +9,8 @@ use crate::recipe::CUBLAS_WORKSPACES;
 const ORDERED: &str = "ordered";
 const ARRIVAL: &str = "arrival";
 
-/// Each switch with its reason. A log does not show the environment (`shown` is false).
+/// Each switch with its reason. A log does not show the environment, and a script that reads other
+/// files not all of it (`shown` is false).
 pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable], shown: bool) -> Vec<Derivation> {
     let mut derived = vec![
         embedding_backward(values),
@@ -31,7 +32,7 @@ pub(super) fn orders(values: &Values<'_>, env: &[GivenVariable], shown: bool) ->
     if !values.flag("deterministic_mode") && is_open {
         let reason = match shown {
             true => "not set: NCCL would choose by size and topology; the plans here are Ring's",
-            false => "a log does not show it: the plans here are Ring's",
+            false => "not shown by the file: the plans here are Ring's",
         };
         derived.push(derivation("env.NCCL_ALGO", "Ring", reason));
     }
@@ -103,7 +104,7 @@ fn attention_backward(values: &Values<'_>, env: &[GivenVariable], shown: bool) -
                 None if shown => {
                     "NVTE_ALLOW_NONDETERMINISTIC_ALGO is not set, and 1 is its default".to_string()
                 }
-                None => "a log does not show NVTE_ALLOW_NONDETERMINISTIC_ALGO, and 1 is its \
+                None => "the file does not show NVTE_ALLOW_NONDETERMINISTIC_ALGO, and 1 is its \
                     default"
                     .to_string(),
             };

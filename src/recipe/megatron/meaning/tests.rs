@@ -1,5 +1,6 @@
 mod every_argument;
 mod full_size;
+mod programs;
 mod resolved;
 
 use std::path::Path;

@@ -153,7 +153,7 @@ pub struct Understood {
     /// What the job leaves to its libraries and bitproof does in one way: named under
     /// *not covered*.
     #[serde(skip)]
-    pub open: Vec<&'static str>,
+    pub open: Vec<String>,
     /// What the job needs and bitproof cannot do, in the order of the arguments that ask for it.
     pub needs: Vec<String>,
     /// At full size. `None` where `needs` is not empty, or findings have errors.

@@ -55,7 +55,84 @@ fn what_may_have_changed_is_not_known() {
     ] {
         is_open(before);
     }
-    // Elsewhere, lost, or the same on every way.
+}
+
+/// Files, and commands whose words are not known.
+#[test]
+fn behind_what_is_not_read_nothing_is_known() {
+    for before in [
+        "source x.sh",
+        ". x.sh",
+        ". <(cmd)",
+        "command source x.sh",
+        "X=source; $X x.sh",
+        "if x; then source x.sh; fi",
+        "f() { . x.sh; }\nf",
+        "module load x",
+        "conda activate x",
+        "eval \"$X\"",
+        "eval \"$(cmd)\"",
+        "$X a",
+        "export \"$X\"",
+        "export $(cmd)",
+        "export \"DET=$X\"",
+        "declare \"$X=1\"",
+        "f() { local \"$X\"; g; }\nf() { readonly $X; }\nf",
+        "read \"$X\"",
+        "read -r -aDET",
+        "mapfile -t \"$X\"",
+    ] {
+        is_open(before);
+    }
+}
+
+#[test]
+fn what_is_filled_or_shifted_is_not_known() {
+    for before in [
+        "printf -v \"$X\" a",
+        "printf -v DET a",
+        "printf -vDET a",
+        "let \"$X\"",
+        "let DET=1",
+        ": $((DET = 1))",
+        "DET=; : ${DET:=$X}",
+        "source x.sh; DET=\"${Z:---deterministic-mode}\"",
+        "source x.sh; DET+=x",
+        "source x.sh; set -- --deterministic-mode \"$X\"; DET=$3",
+        "set -- $X --deterministic-mode; DET=$2",
+        "set -- --deterministic-mode; source x.sh; DET=$1",
+        "set $X; DET=$1",
+        "L=($X --deterministic-mode); DET=${L[1]}",
+        "f() { DET=$2; }\nf $X --deterministic-mode",
+        "IFS=-; L=($DET); DET=${L[0]}",
+        "A={a,b}; L=({a,b}); DET=${L[0]}",
+        "export DET={a,b}",
+        "DET=--a{b,c}; DET=$HOSTNAME",
+        "f() { local DET; }\ng() { local DET; h; }\nDET=${HOME:-x}",
+    ] {
+        is_open(before);
+    }
+}
+
+#[test]
+fn rounds_and_branches_that_go_on_are_followed() {
+    for before in [
+        "for i in 1 2; do source x.sh; done",
+        "for i in 1 2; do if [ $i = 2 ]; then DET=; fi; done",
+        "N=0; while [ $N -lt 2 ]; do N=$((N + 1)); if [ $N -eq 2 ]; then DET=; fi; done",
+        "A=$DET; for i in 1 2; do DET=$A; A=; done",
+        "for i in 1 2; do DET=; break; DET=--deterministic-mode; done",
+        "for i in 1 2; do if x; then continue; fi; DET=; done",
+        "case $X in a) DET= ;& b) : ;; esac",
+        "case a in a) : ;& b) DET=$X ;; esac",
+        "case a in a) : ;;& [a]) DET= ;; esac",
+    ] {
+        is_open(before);
+    }
+}
+
+#[test]
+fn what_is_lost_or_the_same_on_every_way_is_known() {
     for before in [
         "if x; then OTHER=; fi",
         "if x; then DET=--deterministic-mode; fi",
@@ -70,6 +147,34 @@ fn what_may_have_changed_is_not_known() {
         "A=b; if [[ $A != b ]]; then DET=; elif [ $A == b ]; then :; else DET=; fi",
         "DET=; case $X in a) DET=--deterministic-mode ;; *) DET=--deterministic-mode ;; esac",
         "if x; then DET=; fi; DET=--deterministic-mode",
+    ] {
+        is_kept(before);
+    }
+}
+
+#[test]
+fn what_is_set_again_is_known() {
+    for before in [
+        "source x.sh; DET=--deterministic-mode",
+        "(source x.sh)",
+        "source x.sh | cat",
+        "eval 'DET=; DET=--deterministic-mode'",
+        "X=DET=; eval \"Y$X\"",
+        "export \"X=$X\"",
+        "A=DET; export \"$A=--deterministic-mode\"",
+        "set -- a; DET=${2:---deterministic-mode}",
+        "set a --deterministic-mode; DET=$2",
+        "unset DET; : ${DET:=--deterministic-mode}",
+        "for i in 1 2; do DET=--deterministic-mode; done",
+        "for i in 1; do break; DET=; done",
+        "case a in a) DET= ;& b) DET=--deterministic-mode ;; *) DET= ;; esac",
+        "case a in b) DET= ;; a) : ;; *) DET= ;; esac",
+        "case a in a) DET= ;;& b) DET= ;;& *) DET=--deterministic-mode ;; esac",
+        "A=a; case \"$A\" in b|a) ;; *) DET= ;; esac",
+        "f() { local DET=; }\nf",
+        "f() { DET=; }; (f() { :; }); f() { :; }; f",
+        "A=b; export A=--deterministic-mode B=$A; DET=$A",
+        "A=DET= eval 'B=$A'",
     ] {
         is_kept(before);
     }
@@ -143,6 +248,11 @@ fn ranks_are_those_that_the_launcher_starts() {
     let of = |before: &str| world(&format!("{before} a.py --a"));
     let both = ["GPUS_PER_NODE=4", "NNODES=2"];
     assert_eq!(of("torchrun --nnodes 2"), ["GPUS_PER_NODE=1", "NNODES=2"]);
+    // What torchrun does where nothing is said.
+    let alone = ["GPUS_PER_NODE=1", "NNODES=1"];
+    assert_eq!(of("torchrun"), alone);
+    assert_eq!(of("python -m torch.distributed.run"), alone);
+    assert_eq!(of("PET_NNODES=2 PET_NPROC_PER_NODE=4 torchrun"), both);
     assert_eq!(of("PET_NPROC_PER_NODE=4 torchrun --nnodes 2"), both);
     assert_eq!(of("torchrun --nproc-per 4 --nnodes 2"), both);
     assert_eq!(of("deepspeed --num_gpus 4"), ["GPUS_PER_NODE=4"]);
@@ -171,4 +281,59 @@ fn another_program_is_named() {
     let both = "torchrun pretrain_bert.py --a 1\ntorchrun x/pretrain_gpt.py --a 2";
     assert_eq!(codes(both), ["not-read"]);
     assert_eq!(arguments(both), ["--a=2"]);
+}
+
+#[test]
+fn what_reads_other_commands_leaves_the_environment_open() {
+    for before in [
+        "source env.sh",
+        ". ./env.sh",
+        "module load nccl",
+        "eval \"$(cmd)\"",
+        "if x; then . env.sh; fi",
+    ] {
+        let (_, job, _) = given(&format!("{before}\npython a.py --a"));
+        let job = job.expect("nothing depends on it");
+        assert!(job.phases[0].reads.is_some(), "{before}");
+        assert!(!job.shows_environment(0));
+        // A value from before it is none.
+        let (_, job, found) = given(&format!("export NCCL_ALGO=Ring\n{before}\npython a.py --a"));
+        assert!(job.is_none(), "{before}");
+        assert!(found.iter().any(|f| f.code == "unset-variable"));
+        let script = format!("{before}\nexport NCCL_ALGO=Ring\npython a.py --a");
+        assert_eq!(environment(&script), ["NCCL_ALGO=Ring"], "{before}");
+    }
+    for none in ["(source env.sh)", "bash env.sh", "f() { source x; }"] {
+        let (_, job, _) = given(&format!("export NCCL_ALGO=Ring\n{none}\npython a.py --a"));
+        assert!(job.expect("read").phases[0].reads.is_none(), "{none}");
+    }
+    // What starts the program may set its variables.
+    let (_, job, _) = given("$LAUNCHER python a.py --a");
+    assert!(job.expect("read").phases[0].reads.is_some());
+}
+
+#[test]
+fn what_is_read_is_named_where_it_matters() {
+    let script = "TP=2\nsource env.sh\npython a.py --a $TP";
+    let (_, job, found) = given(script);
+    assert_eq!(job.unwrap().phases[0].arguments.len(), 1);
+    let told = found.iter().find(|f| f.code == "unset-variable");
+    let told = told.expect("it is told").to_plain();
+    assert!(
+        told.contains("pass it resolved") && told.contains("env.sh"),
+        "{told}"
+    );
+    for odd in [
+        "trap 'DET=1' DEBUG",
+        "trap 'A=1' ERR",
+        "shopt -s lastpipe",
+        "for i in 1; do for j in 1; do break 2; done; done",
+    ] {
+        refused(&format!("{odd}\npython a.py --a"), "not-followed", 1);
+    }
+    refused("python a.py --a {1,2}", "not-followed", 1);
+    assert_eq!(
+        codes("trap 'exit 1' ERR; trap 'A=1' EXIT\npython a.py --a"),
+        [""; 0]
+    );
 }

@@ -235,7 +235,7 @@ fn every_launcher_says_how_many_ranks_there_are() {
         let line = format!("torchrun {open} a.py --a");
         assert_eq!(
             (world(&line), codes(&line)),
-            (vec![], vec!["unset-variable"]),
+            (vec!["NNODES=1".to_string()], vec!["unset-variable"]),
             "{open}"
         );
     }

@@ -301,7 +301,7 @@ fn an_argument_that_nothing_reads_is_seen() {
 }
 
 /// A variable that is used, and two environments that differ in it alone.
-const VARIABLES: [(&str, [&str; 2]); 13] = [
+const VARIABLES: [(&str, [&str; 2]); 14] = [
     ("NCCL_ALGO", ["NCCL_ALGO: Ring", "NCCL_ALGO: Tree"]),
     ("NCCL_PROTO", ["NCCL_PROTO: Simple", "NCCL_PROTO: LL"]),
     ("NCCL_BUFFSIZE", ["", "NCCL_BUFFSIZE: 1048576"]),
@@ -348,6 +348,13 @@ const VARIABLES: [(&str, [&str; 2]); 13] = [
         ],
     ),
     ("WORLD_SIZE", ["WORLD_SIZE: 4", "WORLD_SIZE: 2"]),
+    (
+        "TRAINING_SCRIPT_PATH",
+        [
+            "TRAINING_SCRIPT_PATH: ./pretrain_gpt.py",
+            "TRAINING_SCRIPT_PATH: ./pretrain_mamba.py",
+        ],
+    ),
 ];
 
 #[test]

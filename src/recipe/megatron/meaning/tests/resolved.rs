@@ -67,7 +67,7 @@ fn bf16_products_are_open_without_the_flag_that_closes_them() {
     let open = line("", "").understood.open;
     assert!(open.len() == 1 && open[0].contains("allow_bf16_reduced_precision_reduction"));
     let read = line("", flag);
-    assert_eq!(read.understood.open, Vec::<&str>::new());
+    assert_eq!(read.understood.open, Vec::<String>::new());
     assert_eq!(verdict(&read, flag).0, Verdict::Used);
     for (value, count) in [("True", 0), ("False", 1)] {
         let read = dumped(&[("disable_bf16_reduced_precision_matmul", value)]);

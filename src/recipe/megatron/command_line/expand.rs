@@ -1,0 +1,385 @@
+//! What the words of a script become: variables put in, split at blanks, sums reckoned. Commands
+//! are never run: what one would print stays in the words as it is written.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::arithmetic;
+use super::shell::{Remark, Shell, TooLong, Value};
+use super::text::{Char, Text};
+use super::word::{Piece, Variable, Word};
+
+/// Remarks about the words of one command.
+const REMARKS_TOLD_MAX: usize = 1_000;
+
+/// Names whose values are names, in an expression.
+const NAMES_MAX: usize = 16;
+
+/// Set by bash itself, or by whoever started it (bash manual, "Shell Variables").
+const OF_BASH: [&str; 28] = [
+    "BASH",
+    "BASHPID",
+    "BASH_SOURCE",
+    "BASH_VERSION",
+    "COLUMNS",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "HOME",
+    "HOSTNAME",
+    "HOSTTYPE",
+    "IFS",
+    "LANG",
+    "LINENO",
+    "LINES",
+    "OPTARG",
+    "OPTIND",
+    "OSTYPE",
+    "PATH",
+    "PIPESTATUS",
+    "PPID",
+    "PWD",
+    "RANDOM",
+    "SECONDS",
+    "SHELL",
+    "SHLVL",
+    "UID",
+    "USER",
+];
+
+impl Shell {
+    /// `$((...))`: a number where all of it is known, else as it is written.
+    fn reckon(
+        &mut self,
+        expression: &[Piece],
+        text: &Text,
+        remarks: &mut Vec<Remark>,
+    ) -> Result<Text, TooLong> {
+        let put_in = self.text(expression, remarks)?.string();
+        let mut told = Vec::new();
+        let mut named = |name: &str| self.number_of(name, text.span(), &mut told);
+        let value = arithmetic::value(&put_in, &mut named);
+        remarks.extend(told);
+        // `$((N++))`, `$((N = 3))`
+        self.forget_assigned(&put_in, &text.span());
+        let at = text.0.first().map_or(0, |(_, at)| *at);
+        Ok(match value {
+            Some(number) => Text(number.to_string().chars().map(|c| (c, at)).collect()),
+            None => text.clone(),
+        })
+    }
+
+    /// `((N = 3))`, `let N+=1`: what is assigned in an expression is not known.
+    pub fn forget_assigned(&mut self, expression: &str, at: &Range<usize>) {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let changes = ["=", "++", "--"]
+            .iter()
+            .any(|mark| expression.contains(mark));
+        if !changes {
+            return;
+        }
+        let names = expression.split(|c: char| !is_word(c));
+        let names = names.filter(|name| name.starts_with(|c: char| !c.is_ascii_digit()));
+        for name in names {
+            self.forget(name, at.clone());
+        }
+    }
+
+    /// `${A[N++]}` is left as it is written, and yet counts.
+    fn forget_counted(&mut self, text: &Text) {
+        let written = text.string();
+        let counts = written.contains("++") || written.contains("--") || written.contains('=');
+        if counts && written.contains("${") && written.contains('[') {
+            self.forget_assigned(&written, &text.span());
+        }
+    }
+
+    /// The number that a name stands for in an expression: its value may be another name.
+    fn number_of(&self, name: &str, used: Range<usize>, remarks: &mut Vec<Remark>) -> Option<i64> {
+        let mut name = name.to_string();
+        for _ in 0..NAMES_MAX {
+            let value = self.known(&name)?;
+            remarks.extend(of_condition(&name, used.clone(), &value));
+            if value.is_unknown() {
+                return None;
+            }
+            let text = value.words.first()?.string();
+            if let Some(number) = arithmetic::number(text.trim()) {
+                return Some(number);
+            }
+            name = text;
+        }
+        None
+    }
+
+    /// The fields that words become: unquoted variables are split at blanks.
+    pub fn fields(
+        &mut self,
+        words: &[Word],
+        remarks: &mut Vec<Remark>,
+    ) -> Result<Vec<Text>, TooLong> {
+        let mut fields = Fields::default();
+        for word in words {
+            self.expand(word, true, &mut fields, remarks)?;
+            fields.end();
+        }
+        self.count_words(fields.done.len())?;
+        Ok(fields.done)
+    }
+
+    /// One word that is not split: the value of an assignment.
+    pub fn text(&mut self, word: &[Piece], remarks: &mut Vec<Remark>) -> Result<Text, TooLong> {
+        let mut fields = Fields::default();
+        self.expand(word, false, &mut fields, remarks)?;
+        fields.end();
+        let mut joined = Text::default();
+        for (index, field) in fields.done.into_iter().enumerate() {
+            if index > 0 {
+                joined.0.push((' ', field.span().start as u32));
+            }
+            joined.push_all(&field.0);
+        }
+        Ok(joined)
+    }
+
+    fn expand(
+        &mut self,
+        word: &[Piece],
+        splits: bool,
+        fields: &mut Fields,
+        remarks: &mut Vec<Remark>,
+    ) -> Result<(), TooLong> {
+        for piece in word {
+            // The first of many say enough.
+            remarks.truncate(REMARKS_TOLD_MAX);
+            match piece {
+                Piece::Literal { text, is_quoted } => {
+                    self.count(text.0.len())?;
+                    self.forget_counted(text);
+                    fields.put(&text.0, *is_quoted);
+                }
+                Piece::Variable(variable) => self.variable(variable, splits, fields, remarks)?,
+                Piece::Arithmetic {
+                    expression, text, ..
+                } => {
+                    let number = self.reckon(expression, text, remarks)?;
+                    self.count(number.0.len())?;
+                    fields.put(&number.0, true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn variable(
+        &mut self,
+        variable: &Variable,
+        splits: bool,
+        fields: &mut Fields,
+        remarks: &mut Vec<Remark>,
+    ) -> Result<(), TooLong> {
+        let known = self.known(&variable.name);
+        if self.is_lost(variable, known.as_deref(), splits) {
+            let remark = |value| of_condition(&variable.name, variable.text.span(), value);
+            remarks.extend(known.as_deref().and_then(remark));
+            fields.put(&variable.text.0, true);
+            return Ok(());
+        }
+        let known = match &variable.index {
+            Some(index) => match known.map(|value| element(&value, index)) {
+                Some(Element::Open) => {
+                    fields.put(&variable.text.0, true);
+                    return Ok(());
+                }
+                Some(Element::Is(value)) => Some(value),
+                Some(Element::Absent) | None => None,
+            },
+            None => known,
+        };
+        let is_empty = known
+            .as_ref()
+            .is_some_and(|value| value.words.iter().all(Text::is_empty));
+        let wants_default = match (&variable.default, &known) {
+            (Some(_), None) => true,
+            (Some((_, empty_counts)), Some(_)) => *empty_counts && is_empty,
+            (None, _) => false,
+        };
+        if let (true, Some((default, _))) = (wants_default, &variable.default) {
+            if variable.assigns {
+                return self.assign_default(variable, default, splits, fields, remarks);
+            }
+            return match variable.is_quoted {
+                false => self.expand(default, splits, fields, remarks),
+                true => {
+                    let text = self.text(default, remarks)?;
+                    self.count(text.0.len())?;
+                    fields.put(&text.0, true);
+                    Ok(())
+                }
+            };
+        }
+        let Some(value) = known else {
+            match variable.all {
+                // `"$@"`, or all of an array that is set nowhere: `"$*"` is a word still.
+                Some(is_several) => {
+                    remarks.push(Remark::Absent(variable.text.span()));
+                    fields.put(&[], variable.is_quoted && !is_several);
+                }
+                None => fields.put(&variable.text.0, true),
+            }
+            return Ok(());
+        };
+        remarks.extend(of_condition(&variable.name, variable.text.span(), &value));
+        remarks.extend(value.remarks.iter().cloned());
+        let count = variable.all.map_or(1, |_| usize::MAX);
+        let words: Vec<Text> = value.words.iter().take(count).cloned().collect();
+        self.count(words.iter().map(|word| word.0.len() + 1).sum())?;
+        fields.put_value(&words, variable, splits);
+        Ok(())
+    }
+
+    /// Whether what becomes of a variable is not known.
+    fn is_lost(&self, variable: &Variable, known: Option<&Value>, splits: bool) -> bool {
+        let is_own = matches!(variable.name.as_str(), "@" | "*");
+        let is_lost = match known {
+            Some(value) => value.is_unknown() || is_named(value, variable),
+            None if is_own => self.is_positional_lost,
+            None => OF_BASH.contains(&&*variable.name),
+        };
+        // How an unquoted value is split, or several are joined, is not the usual.
+        let is_cut = splits && !variable.is_quoted && known.is_some();
+        let is_joined = variable.all == Some(false) && variable.is_quoted;
+        is_lost || ((is_cut || is_joined) && self.is_set("IFS"))
+    }
+
+    /// `${NAME:=word}`
+    fn assign_default(
+        &mut self,
+        variable: &Variable,
+        default: &[Piece],
+        splits: bool,
+        fields: &mut Fields,
+        remarks: &mut Vec<Remark>,
+    ) -> Result<(), TooLong> {
+        let text = self.text(default, remarks)?;
+        self.count(text.0.len())?;
+        let start = variable.text.span().start as u32;
+        let name = Text(variable.name.chars().map(|c| (c, start)).collect());
+        let value = Value {
+            words: vec![text.clone()],
+            ..Value::default()
+        };
+        self.assign(&name, value, false);
+        if self.is_odd(&variable.name) {
+            self.forget(&variable.name, variable.text.span());
+        }
+        fields.put_value(&[text], variable, splits);
+        Ok(())
+    }
+}
+
+/// One element of an array.
+enum Element {
+    Is(Rc<Value>),
+    Absent,
+    /// It may be another one: how many stand before it is not known.
+    Open,
+}
+
+/// One element of an array, by its number or, `[name]=value`, by its name.
+fn element(value: &Value, index: &str) -> Element {
+    let named = |word: &Text| {
+        let (name, element) = word.split_once('=')?;
+        (name.string() == format!("[{index}]")).then_some(element)
+    };
+    let has_names = value.words.iter().any(|word| word.starts_with("["));
+    let number = index.parse::<usize>().ok();
+    let word = match (value.is_array, has_names) {
+        (false, _) => None,
+        (true, true) => value.words.iter().rev().find_map(named),
+        (true, false) => number.and_then(|number| value.words.get(number)).cloned(),
+    };
+    let before = word.as_ref().and(number).unwrap_or(usize::MAX);
+    match (value.words.iter().take(before).any(Text::is_open), word) {
+        (true, _) => Element::Open,
+        (false, None) => Element::Absent,
+        (false, Some(word)) => Element::Is(Rc::new(Value {
+            words: vec![word],
+            is_array: false,
+            conditional: value.conditional.clone(),
+            remarks: value.remarks.clone(),
+            at: value.at.clone(),
+        })),
+    }
+}
+
+/// All of an array whose elements have names: their order is the shell's.
+fn is_named(value: &Value, variable: &Variable) -> bool {
+    let is_named = |word: &Text| word.starts_with("[");
+    variable.all.is_some() && value.is_array && value.words.iter().any(is_named)
+}
+
+fn of_condition(name: &str, used: Range<usize>, value: &Value) -> Option<Remark> {
+    let (assigned, taken) = value.conditional.clone()?;
+    Some(Remark::Conditional {
+        name: name.to_string(),
+        used,
+        assigned,
+        taken,
+    })
+}
+
+/// Words as they grow.
+#[derive(Default)]
+struct Fields {
+    done: Vec<Text>,
+    /// The field that is not complete; `Some` though empty where quotes stood.
+    open: Option<Text>,
+}
+
+impl Fields {
+    fn put(&mut self, chars: &[Char], is_quoted: bool) {
+        if is_quoted || !chars.is_empty() {
+            self.open.get_or_insert_default().push_all(chars);
+        }
+    }
+
+    fn end(&mut self) {
+        self.done.extend(self.open.take());
+    }
+
+    fn put_value(&mut self, words: &[Text], variable: &Variable, splits: bool) {
+        let joins = variable.all == Some(false) && variable.is_quoted;
+        if words.is_empty() && variable.is_quoted && variable.all != Some(true) {
+            self.put(&[], true);
+        }
+        for (index, word) in words.iter().enumerate() {
+            match (index, joins || !splits) {
+                (0, _) => {}
+                (_, true) => {
+                    let at = word.span().start as u32;
+                    self.put(&[(' ', at)], true);
+                }
+                (_, false) => self.end(),
+            }
+            match variable.is_quoted || !splits {
+                true => self.put(&word.0, true),
+                false => self.split(&word.0),
+            }
+        }
+    }
+
+    /// Adds an unquoted value: blanks end a field.
+    fn split(&mut self, chars: &[Char]) {
+        for run in chars.chunk_by(|a, b| is_blank(a) == is_blank(b)) {
+            match is_blank(&run[0]) {
+                true => self.end(),
+                false => self.put(run, false),
+            }
+        }
+    }
+}
+
+fn is_blank((c, _): &Char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
+}
