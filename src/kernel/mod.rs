@@ -25,7 +25,7 @@ mod tests;
 
 pub use error::{KernelError, Location};
 #[cfg(feature = "wgpu")]
-pub use lower::{CUT_SHORT, HEADER_WORDS, IMMEDIATE_WORDS, Lowered, lower};
+pub use lower::{CUT_SHORT, HEADER_WORDS, IMMEDIATE_WORDS, Lowered, OUTSIDE_LOCAL, lower};
 #[cfg(feature = "wgpu")]
 pub use native::{ATOMIC_ADD, ATOMIC_ADD_OPERANDS, native};
 pub use registry::Registry;

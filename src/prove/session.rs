@@ -1,8 +1,9 @@
 //! A scenario made ready to run: its world, its training program, and an engine.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::diagnostic::Diagnostic;
 use crate::engine::self_test::SelfTest;
 use crate::engine::{Engine, EngineError, EngineIdentity};
 use crate::kernel::{KernelError, Registry};
@@ -10,11 +11,11 @@ use crate::numerics::Digest;
 use crate::plan::{Environment, EnvironmentError};
 use crate::prove::check::CheckOptions;
 use crate::prove::full_size::FullSizeCounts;
-use crate::prove::memory;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
+use crate::prove::{memory, room};
 use crate::recipe::ReshardLayout;
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
@@ -54,8 +55,28 @@ pub enum CheckError {
     Token(#[from] TokenError),
     #[error("{0}")]
     Input(String),
+    /// A rank that needs more memory than the engine gives one.
+    #[error("{}", .0.message)]
+    TooLarge(Box<Diagnostic>),
     #[error("internal: {0}")]
     Internal(String),
+}
+
+/// An engine that sessions of changed scenarios use, too, one run at a time: every run gives back
+/// what it took.
+#[derive(Clone)]
+struct SharedEngine(Arc<Mutex<Box<dyn Engine>>>);
+
+impl SharedEngine {
+    fn open(how: &CheckOptions) -> Result<SharedEngine, EngineError> {
+        let opened = how.engine.open(how.workers)?;
+        Ok(SharedEngine(Arc::new(Mutex::new(opened))))
+    }
+
+    /// Alone with the engine. A run that panicked has ended the check; nothing is asked after it.
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Engine>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Everything that runs of one scenario share.
@@ -71,7 +92,7 @@ pub struct Session {
     /// Plans are those of the real job's buffers, not of the small ones.
     pub plans_at_full_size: bool,
     corpus: Corpus,
-    engine: Box<dyn Engine>,
+    engine: SharedEngine,
     /// What the engine's arithmetic gave on expressions that compilers rewrite.
     pub self_test: SelfTest,
     how: CheckOptions,
@@ -81,21 +102,22 @@ impl Session {
     /// # Errors
     /// A scenario that cannot be run, or an engine that is not there.
     pub fn new(scenario: Scenario, how: &CheckOptions) -> Result<Session, CheckError> {
-        Session::tested(scenario, how, None)
+        Session::on(scenario, how, None)
     }
 
-    /// Another scenario on the same engine, opened anew; its self-test is not run again.
+    /// Another scenario on the same engine, which is neither opened nor tested again.
     ///
     /// # Errors
     /// As [`Session::new`].
     pub fn changed(&self, scenario: Scenario) -> Result<Session, CheckError> {
-        Session::tested(scenario, &self.how, Some(self.self_test.clone()))
+        let known = (self.engine.clone(), self.self_test.clone());
+        Session::on(scenario, &self.how, Some(known))
     }
 
-    fn tested(
+    fn on(
         scenario: Scenario,
         how: &CheckOptions,
-        known: Option<SelfTest>,
+        known: Option<(SharedEngine, SelfTest)>,
     ) -> Result<Session, CheckError> {
         let options = TrainOptions::from(&scenario.recipe);
         options.check()?;
@@ -122,10 +144,17 @@ impl Session {
         };
         let corpus = Corpus::Bytes(bytes.clone());
         corpus.check(options.model.seq_length, options.model.padded_vocab_size)?;
-        let mut engine = how.engine.open(how.workers)?;
-        let self_test = match known {
-            Some(known) => known,
-            None => SelfTest::run(engine.as_mut(), &registry)?,
+        let (engine, self_test) = match known {
+            Some((engine, self_test)) => {
+                room::of_arenas(&scenario, engine.lock().as_ref())?;
+                (engine, self_test)
+            }
+            None => {
+                let engine = SharedEngine::open(how)?;
+                room::of_arenas(&scenario, engine.lock().as_ref())?;
+                let self_test = SelfTest::run(engine.lock().as_mut(), &registry)?;
+                (engine, self_test)
+            }
         };
         Ok(Session {
             world: World {
@@ -187,7 +216,7 @@ impl Session {
 
     /// What runs the kernels: strict only if its self-test found nothing either.
     pub fn engine_identity(&self) -> EngineIdentity {
-        let mut identity = self.engine.identity();
+        let mut identity = self.engine.lock().identity();
         identity.strict &= self.self_test.strict();
         identity
     }
@@ -216,8 +245,8 @@ impl Session {
         let initial = Initial::Seeded(self.options.seed);
         let run = Run { steps, checkpoint };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);
-        self.world
-            .run(self.engine.as_mut(), options, &program, observer)
+        let mut engine = self.engine.lock();
+        self.world.run(engine.as_mut(), options, &program, observer)
     }
 
     /// A run that nothing watches.
@@ -229,10 +258,10 @@ impl Session {
         self.run(options, steps, None, &mut Unobserved)
     }
 
-    /// Another number of worker threads, for the second run.
+    /// Another engine with this number of worker threads, for the second run.
     pub fn set_workers(&mut self, workers: usize) -> Result<(), CheckError> {
         self.how.workers = workers;
-        self.engine = self.how.engine.open(workers)?;
+        self.engine = SharedEngine::open(&self.how)?;
         Ok(())
     }
 

@@ -13,6 +13,8 @@ mod recall;
 mod stall;
 mod thread;
 
+pub(crate) use thread::STACK_BYTES;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
