@@ -46,7 +46,7 @@ pub fn refusal(scenario: &Scenario, options: &CheckOptions) -> Option<Diagnostic
     let refused = too_large(&memory, &options.engine, room.memory);
     refused.or_else(|| {
         let needed = addresses(&memory, options, malloc_arenas());
-        too_many_addresses(&memory, needed, room.addresses?)
+        too_many_addresses(&memory, &options.engine, needed, room.addresses?)
     })
 }
 
@@ -138,11 +138,23 @@ fn malloc_arenas() -> u64 {
     asked.unwrap_or(MALLOC_ARENAS_A_CORE * cores)
 }
 
-fn too_many_addresses(memory: &Memory, needed: u64, limit: u64) -> Option<Diagnostic> {
+fn too_many_addresses(
+    memory: &Memory,
+    engine: &EngineChoice,
+    needed: u64,
+    limit: u64,
+) -> Option<Diagnostic> {
     if needed <= limit {
         return None;
     }
     let message = format!("this check needs about {} of addresses", gib(needed));
+    let fewer = match engine {
+        EngineChoice::Cpu => "check fewer ranks: `--grow-dp 1`, or `--world N`",
+        EngineChoice::Wgpu { .. } => {
+            "check with `--engine cpu`, which has no driver, or fewer ranks: `--grow-dp 1`, or \
+             `--world N`"
+        }
+    };
     Some(
         Diagnostic::error("too-large", message)
             .with_note(format!("about {memory}"))
@@ -152,7 +164,7 @@ fn too_many_addresses(memory: &Memory, needed: u64, limit: u64) -> Option<Diagno
             ))
             .with_help("`ulimit -v unlimited` in the same shell, or a larger limit of the job")
             .with_help("with `MALLOC_ARENA_MAX=1` glibc reserves less for each thread")
-            .with_help("check fewer ranks (`--grow-dp 1`, `--world N`), or with `--engine cpu`"),
+            .with_help(fewer),
     )
 }
 
@@ -271,8 +283,11 @@ mod tests {
             ..options
         };
         assert_eq!(addresses(&memory, &wgpu, 4), needed + ADAPTER_ADDRESSES);
-        assert!(too_many_addresses(&memory, needed, needed).is_none());
-        let refused = too_many_addresses(&memory, needed, needed - 1).expect("too few");
+        let refused = |engine, limit| too_many_addresses(&memory, engine, needed, limit);
+        assert!(refused(&wgpu.engine, needed).is_none());
+        let on_cpu = refused(&EngineChoice::Cpu, needed - 1).expect("too few");
+        assert!(!on_cpu.help.iter().any(|help| help.contains("--engine cpu")));
+        let refused = refused(&wgpu.engine, needed - 1).expect("too few");
         assert!(refused.help.iter().any(|help| help.contains("ulimit -v")));
         assert!(
             refused

@@ -80,23 +80,7 @@ pub(super) fn lower_function(
         .iter()
         .map(|(handle, _)| target(module, &old, handle))
         .collect();
-    let mut fixed = BTreeSet::new();
-    for found in targets.iter().flatten() {
-        let indices = match *found {
-            Target::Element(_, index) => [Some(index), None],
-            Target::Lane(_, index, lane) => [Some(index), Some(lane)],
-            _ => [None, None],
-        };
-        fixed.extend(
-            indices
-                .into_iter()
-                .flatten()
-                .filter_map(|index| match index {
-                    Index::Fixed(value) => Some(value),
-                    Index::At(_) => None,
-                }),
-        );
-    }
+    let fixed = fixed_indices(&targets);
     let signed = |handle: Handle<Expression>| {
         info[handle].ty.inner_with(&module.types).scalar_kind() == Some(ScalarKind::Sint)
     };
@@ -141,6 +125,20 @@ pub(super) fn lower_function(
     split(&rewriter.plan, &function.expressions, &mut body);
     function.body = body;
     Ok(())
+}
+
+/// Indices and lanes that are written in the kernel.
+fn fixed_indices(targets: &[Option<Target>]) -> BTreeSet<u32> {
+    let indices = targets.iter().flatten().flat_map(|found| match *found {
+        Target::Element(_, index) => [Some(index), None],
+        Target::Lane(_, index, lane) => [Some(index), Some(lane)],
+        _ => [None, None],
+    });
+    let fixed = |index| match index {
+        Index::Fixed(value) => Some(value),
+        Index::At(_) => None,
+    };
+    indices.flatten().filter_map(fixed).collect()
 }
 
 struct Rewriter<'a> {

@@ -52,8 +52,8 @@ pub struct Lowered {
     pub info: ModuleInfo,
     /// Words of one row of the table.
     pub row_words: u32,
-    /// Every index is compared with the extent or length in the code; else who writes the code for a
-    /// driver has to see to it.
+    /// Every index is compared with the extent or length in the code; else who writes the code for
+    /// a driver has to see to it.
     pub bounded: bool,
 }
 
