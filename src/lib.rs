@@ -120,9 +120,10 @@ pub enum Error {
 ///
 /// # Errors
 /// A scenario whose fields do not go together (they may have been changed since it was made), that
-/// compares nothing, or that needs more memory than this machine has; and failures of the machine.
+/// compares nothing, or that needs more memory than this machine or its adapter has
+/// ([`CheckError::TooLarge`]); and failures of the machine.
 pub fn check(scenario: &Scenario, options: CheckOptions) -> Result<Outcome, Error> {
-    runnable(scenario)?;
+    runnable(scenario, &options)?;
     Ok(prove::check(scenario.clone(), options, &Silent)?)
 }
 
@@ -131,7 +132,7 @@ pub fn check(scenario: &Scenario, options: CheckOptions) -> Result<Outcome, Erro
 /// # Errors
 /// A token that is damaged or of another scenario or build, and all that [`check`] refuses.
 pub fn replay(scenario: &Scenario, token: &str, options: CheckOptions) -> Result<Outcome, Error> {
-    runnable(scenario)?;
+    runnable(scenario, &options)?;
     let token = Token::decode(token).map_err(|error| {
         let finding = diagnostic::Diagnostic::error("token", error.to_string());
         InvalidInput::from(finding.with_help("copy the whole line"))
@@ -140,13 +141,13 @@ pub fn replay(scenario: &Scenario, token: &str, options: CheckOptions) -> Result
 }
 
 /// Whether a check of the scenario can begin, and could find something.
-fn runnable(scenario: &Scenario) -> Result<(), InvalidInput> {
+fn runnable(scenario: &Scenario, options: &CheckOptions) -> Result<(), InvalidInput> {
     scenario.validate()?;
     if scenario.compares_nothing() {
         let message = "no oracle compares anything: `oracles` is empty, or RES has no restart";
         return Err(diagnostic::Diagnostic::error("nothing-checked", message).into());
     }
-    match room::refusal(scenario) {
+    match room::refusal(scenario, options) {
         Some(finding) => Err(finding.into()),
         None => Ok(()),
     }

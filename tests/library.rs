@@ -54,6 +54,37 @@ fn a_scenario_that_was_changed_into_nonsense_is_refused_and_says_why() {
     assert_eq!(huge, ["too-large"]);
 }
 
+/// The recipe's rank has some 180 MiB, of 128 MiB that an adapter binds, and the machine has it.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_rank_that_no_adapter_binds_is_refused_as_too_large() {
+    use bitproof::CheckError;
+    use bitproof::engine::{EngineChoice, EngineError};
+    let recipe = Recipe {
+        padded_vocab_size: 1 << 18,
+        ..Recipe::small()
+    };
+    let scenario = Scenario::of(recipe).expect("a sound recipe");
+    let options = CheckOptions {
+        engine: EngineChoice::Wgpu { adapter: None },
+        ..CheckOptions::default()
+    };
+    let finding = match bitproof::check(&scenario, options) {
+        Err(Error::Check(CheckError::TooLarge(finding))) => finding,
+        Err(Error::Check(CheckError::Engine(EngineError::NoAdapter { reason }))) => {
+            let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
+            assert!(!required, "BITPROOF_REQUIRE_ADAPTER=1, but {reason}");
+            eprintln!("SKIPPED, nothing was refused: {reason}");
+            return;
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(finding.code, "too-large-for-adapter");
+    assert!(finding.help[0].contains("--engine cpu"), "{finding:?}");
+    let error = Error::from(CheckError::TooLarge(finding.clone()));
+    assert_eq!(error.to_string(), finding.message);
+}
+
 #[test]
 fn a_token_is_replayed_for_its_own_scenario_only() {
     let mut recipe = four_ranks();

@@ -129,8 +129,8 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
         let finding = nothing_checked(&scenario);
         return output.refuse(name, vec![finding], Exit::NothingChecked);
     }
-    if let Some((finding, exit)) = memory::refusal(&scenario, options) {
-        return output.refuse(name, vec![finding], exit);
+    if let Some(finding) = memory::refusal(&scenario, options) {
+        return output.refuse(name, vec![finding], Exit::NothingChecked);
     }
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);
@@ -141,13 +141,8 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
 }
 
 fn not_checked(name: String, of: &Scenario, error: &CheckError, output: &mut Output) -> Exit {
-    let exit = prover::exit_of(error);
-    let message = format!("{}: {error}", of.name);
-    let mut finding = Diagnostic::error("not-checked", message);
-    if let Some(help) = prover::help_of(error) {
-        finding = finding.with_help(help);
-    }
-    output.refuse(name, vec![finding], exit)
+    let finding = prover::finding_of(error, "not-checked", Some(&of.name));
+    output.refuse(name, vec![finding], prover::exit_of(error))
 }
 
 fn list_faults(
@@ -156,8 +151,8 @@ fn list_faults(
     options: &CheckOptions,
     output: &mut Output,
 ) -> Exit {
-    if let Some((finding, exit)) = memory::refusal(&scenario, options) {
-        return output.refuse(name, vec![finding], exit);
+    if let Some(finding) = memory::refusal(&scenario, options) {
+        return output.refuse(name, vec![finding], Exit::NothingChecked);
     }
     match prover::fault_places(scenario.clone(), options) {
         Ok(places) => {
@@ -212,7 +207,7 @@ fn finish(
     };
     let report = Report::new(outcome, &requirement, scenario.expect.clone());
     let report = report
-        .repeated_by(command(args, path))
+        .repeated_by(command(args, path, &options.engine))
         .on_engine(engine_flags(&options.engine))
         .located(path);
     let exit = report.exit;
@@ -221,7 +216,7 @@ fn finish(
 }
 
 /// The command line that repeats the check of one path, to be pasted into a shell.
-fn command(args: &CheckArgs, path: &Path) -> String {
+fn command(args: &CheckArgs, path: &Path, engine: &EngineChoice) -> String {
     let mut words = vec![
         "bitproof".to_string(),
         "check".into(),
@@ -248,8 +243,7 @@ fn command(args: &CheckArgs, path: &Path) -> String {
     args.native_races
         .iter()
         .for_each(|repeats| flag("--native-races", repeats.to_string()));
-    let engine = args.run.engine.words();
-    engine
+    engine_words(engine)
         .into_iter()
         .for_each(|(name, value)| flag(name, value));
     let job = &args.job;
@@ -268,13 +262,21 @@ fn command(args: &CheckArgs, path: &Path) -> String {
 
 /// The flags that choose an engine again, as a shell takes them; none for the default one.
 pub(super) fn engine_flags(engine: &EngineChoice) -> String {
-    match engine {
-        EngineChoice::Cpu => String::new(),
-        EngineChoice::Wgpu { adapter: None } => "--engine wgpu".to_string(),
-        EngineChoice::Wgpu {
-            adapter: Some(name),
-        } => format!("--engine wgpu --adapter {}", quoted(name)),
-    }
+    let words = engine_words(engine).into_iter();
+    let flags: Vec<String> = words
+        .map(|(name, value)| format!("{name} {}", quoted(&value)))
+        .collect();
+    flags.join(" ")
+}
+
+/// The engine that ran, never `auto`: what that means may be another one tomorrow.
+fn engine_words(engine: &EngineChoice) -> Vec<(&'static str, String)> {
+    let EngineChoice::Wgpu { adapter } = engine else {
+        return Vec::new();
+    };
+    let adapter = adapter.clone().map(|name| ("--adapter", name));
+    let engine = ("--engine", "wgpu".to_owned());
+    [engine].into_iter().chain(adapter).collect()
 }
 
 /// A word as a POSIX shell takes it literally. Control characters are written in octal, in the
@@ -306,6 +308,17 @@ mod tests {
         assert_eq!(quoted("it's"), "'it'\\''s'");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("\u{1b}\u{9b}'x"), "$'\\033\\302\\233\\'x'");
+    }
+
+    #[test]
+    fn an_engine_is_chosen_again_by_the_same_flags() {
+        assert_eq!(engine_flags(&EngineChoice::Cpu), "");
+        let wgpu = |adapter: Option<&str>| EngineChoice::Wgpu {
+            adapter: adapter.map(str::to_owned),
+        };
+        assert_eq!(engine_flags(&wgpu(None)), "--engine wgpu");
+        let named = engine_flags(&wgpu(Some("A 1 (Vulkan)")));
+        assert_eq!(named, "--engine wgpu --adapter 'A 1 (Vulkan)'");
     }
 
     #[test]

@@ -57,18 +57,6 @@ impl EngineArgs {
         }
     }
 
-    /// The flags that choose this engine again.
-    pub fn words(&self) -> Vec<(&'static str, String)> {
-        let engine = self.engine.map(|kind| match kind {
-            EngineKind::Cpu => "cpu",
-            EngineKind::Wgpu => "wgpu",
-            EngineKind::Auto => "auto",
-        });
-        let engine = engine.map(|engine| ("--engine", engine.to_owned()));
-        let adapter = self.adapter.clone().map(|name| ("--adapter", name));
-        engine.into_iter().chain(adapter).collect()
-    }
-
     /// Begins this process again with the variable that keeps Mesa's software driver from starting
     /// threads of its own (`LP_NUM_THREADS=0`), which it reads once: bitproof then opens it once a
     /// core, and a dispatch costs a microsecond instead of tens. Only where the user has not set

@@ -6,20 +6,15 @@ use super::output::talk;
 use crate::diagnostic::Diagnostic;
 use crate::prove::memory::{GIB, Memory};
 use crate::prove::{CheckOptions, room};
-use crate::report::Exit;
 use crate::scenario::Scenario;
 
 /// Estimates above this are told where no progress bar is.
 const WORTH_TELLING: u64 = GIB;
 
-/// Why the scenario is refused, and how bitproof ends, if it needs more than the machine or the
-/// adapter has to give.
-pub(super) fn refusal(scenario: &Scenario, options: &CheckOptions) -> Option<(Diagnostic, Exit)> {
-    if let Some(finding) = room::refusal(scenario) {
-        return Some((finding, Exit::Usage));
-    }
-    if let Some(finding) = room::arena_refusal(scenario, &options.engine) {
-        return Some((finding, Exit::NothingChecked));
+/// Why the scenario is refused, if it needs more than this process can have.
+pub(super) fn refusal(scenario: &Scenario, options: &CheckOptions) -> Option<Diagnostic> {
+    if let Some(finding) = room::refusal(scenario, options) {
+        return Some(finding);
     }
     let memory = Memory::of(scenario).ok()?;
     if !std::io::stderr().is_terminal() && memory.total() > WORTH_TELLING {

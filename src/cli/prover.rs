@@ -1,5 +1,6 @@
 //! The one seam between the command line and the proofs.
 
+use crate::diagnostic::Diagnostic;
 use crate::engine::EngineError;
 use crate::prove::faults::FaultPlace;
 use crate::prove::outcome::Outcome;
@@ -36,8 +37,24 @@ pub(super) fn replay(
     crate::prove::replay(scenario, token, options.clone(), progress)
 }
 
+/// What is shown where a check of `name` could not be carried out.
+pub(super) fn finding_of(error: &CheckError, code: &'static str, name: Option<&str>) -> Diagnostic {
+    if let CheckError::TooLarge(finding) = error {
+        return finding.as_ref().clone();
+    }
+    let message = match name {
+        Some(name) => format!("{name}: {error}"),
+        None => error.to_string(),
+    };
+    let finding = Diagnostic::error(code, message);
+    match help_of(error) {
+        Some(help) => finding.with_help(help),
+        None => finding,
+    }
+}
+
 /// What to do next where a check could not be carried out, if there is more to say than the error.
-pub(super) fn help_of(error: &CheckError) -> Option<&'static str> {
+fn help_of(error: &CheckError) -> Option<&'static str> {
     match error {
         CheckError::Engine(source) | CheckError::World(WorldError::Engine { source, .. }) => {
             Some(source.help())
@@ -67,14 +84,17 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
             WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. } => Exit::Divergent,
             WorldError::NoPlan { .. } => Exit::Usage,
             WorldError::Engine {
-                source: EngineError::Limits { .. },
+                source: EngineError::Limits { .. } | EngineError::OutOfMemory { .. },
                 ..
             } => Exit::NothingChecked,
             _ => Exit::Internal,
         },
-        CheckError::Engine(EngineError::NoAdapter { .. } | EngineError::Limits { .. }) => {
-            Exit::NothingChecked
-        }
+        CheckError::Engine(
+            EngineError::NoAdapter { .. }
+            | EngineError::Limits { .. }
+            | EngineError::OutOfMemory { .. },
+        )
+        | CheckError::TooLarge(_) => Exit::NothingChecked,
         CheckError::Kernel(_) | CheckError::Engine(_) | CheckError::Internal(_) => Exit::Internal,
     }
 }
@@ -90,5 +110,18 @@ mod tests {
         let help = help_of(&other).expect("a help");
         assert!(help.contains("--engine") && help.contains("--adapter"));
         assert_eq!(exit_of(&other), Exit::Usage);
+    }
+    #[test]
+    fn too_little_memory_is_nothing_checked_with_its_own_help() {
+        let finding = Diagnostic::error("too-large-for-adapter", "no").with_help("another way");
+        let large = CheckError::TooLarge(Box::new(finding));
+        let shown = finding_of(&large, "not-checked", Some("a"));
+        assert_eq!((shown.code, shown.help.len()), ("too-large-for-adapter", 1));
+        assert_eq!(exit_of(&large), Exit::NothingChecked);
+        let (words, reason) = (1, String::new());
+        let out = CheckError::Engine(EngineError::OutOfMemory { words, reason });
+        let shown = finding_of(&out, "not-checked", Some("a"));
+        assert!(shown.message.starts_with("a: ") && shown.help[0].contains("--engine cpu"));
+        assert_eq!(exit_of(&out), Exit::NothingChecked);
     }
 }

@@ -100,8 +100,8 @@ fn reproduce(
     output: &mut Output,
 ) -> Exit {
     let name = args.token.clone();
-    if let Some((finding, exit)) = memory::refusal(&scenario, options) {
-        return output.refuse(name, vec![finding], exit);
+    if let Some(finding) = memory::refusal(&scenario, options) {
+        return output.refuse(name, vec![finding], Exit::NothingChecked);
     }
     let bars = Bars::new(args.run.quiet);
     match prover::replay(scenario, token, options, &bars) {
@@ -113,12 +113,8 @@ fn reproduce(
             exit
         }
         Err(error) => {
-            let exit = prover::exit_of(&error);
-            let mut finding = Diagnostic::error("not-replayed", error.to_string());
-            if let Some(help) = prover::help_of(&error) {
-                finding = finding.with_help(help);
-            }
-            output.refuse(name, vec![finding], exit)
+            let finding = prover::finding_of(&error, "not-replayed", None);
+            output.refuse(name, vec![finding], prover::exit_of(&error))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Diagnostic, Severity};
 
-/// What was found so far. Keeps the first [`FINDINGS_MAX`] and counts the rest.
+/// What was found so far. Keeps the first of them (`FINDINGS_MAX`) and counts the rest.
 #[derive(Debug, Default)]
 pub struct Findings {
     kept: Vec<Diagnostic>,

@@ -52,11 +52,11 @@ impl ArenaId {
 impl Span {
     /// Whether the two share a word.
     pub fn meets(&self, other: &Span) -> bool {
-        let (end, other_end) = (
-            self.offset_words + self.words,
-            other.offset_words + other.words,
-        );
-        self.arena == other.arena && self.offset_words < other_end && other.offset_words < end
+        // In 64 bits: a span may be one that no arena has, and is refused later.
+        let end = |span: &Span| u64::from(span.offset_words) + u64::from(span.words);
+        self.arena == other.arena
+            && u64::from(self.offset_words) < end(other)
+            && u64::from(other.offset_words) < end(self)
     }
 
     /// The error of an engine that has no such words.
@@ -115,6 +115,8 @@ pub enum EngineError {
         extent: u32,
         at: Ran,
     },
+    #[error("kernel {kernel} indexes a vector or a local array outside its elements")]
+    OutsideLocal { kernel: String, at: Ran },
     #[error("kernel {kernel} loops as long as its driver may end loops before their time")]
     CutShort { kernel: String, at: Ran },
     #[error("kernel {kernel}: {reason}")]
@@ -173,6 +175,7 @@ impl EngineError {
                  compiles kernels itself"
             }
             EngineError::OutOfExtent { .. }
+            | EngineError::OutsideLocal { .. }
             | EngineError::BadLaunch { .. }
             | EngineError::BadSpan { .. } => {
                 "this is a fault of bitproof, not of your input: please report it"
@@ -184,6 +187,7 @@ impl EngineError {
     pub fn launch(&self) -> Option<Ran> {
         match self {
             EngineError::OutOfExtent { at, .. }
+            | EngineError::OutsideLocal { at, .. }
             | EngineError::CutShort { at, .. }
             | EngineError::BadLaunch { at, .. } => Some(*at),
             _ => None,

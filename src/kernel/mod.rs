@@ -1,8 +1,8 @@
 //! WGSL kernels: linking, signatures, the shared pass over the IR, the registry.
 //!
 //! A kernel is one file of `shaders/` with an entry point `main`. Its way to an engine:
-//! [`link`] pulls in what `// use: math/exp` names, naga parses and validates the text,
-//! [`support`] refuses what no engine may run, [`signature`] reads the operands, [`canonical`]
+//! `link` pulls in what `// use: math/exp` names, naga parses and validates the text,
+//! `support` refuses what no engine may run, `signature` reads the operands, `canonical`
 //! makes every stored NaN the one canonical NaN. Engines see only the result, a [`Kernel`].
 //!
 //! Kernels index every operand from 0. An engine adds the offset of the instance, and reports an
@@ -25,7 +25,7 @@ mod tests;
 
 pub use error::{KernelError, Location};
 #[cfg(feature = "wgpu")]
-pub use lower::{CUT_SHORT, HEADER_WORDS, IMMEDIATE_WORDS, Lowered, lower};
+pub use lower::{CUT_SHORT, HEADER_WORDS, IMMEDIATE_WORDS, Lowered, OUTSIDE_LOCAL, lower};
 #[cfg(feature = "wgpu")]
 pub use native::{ATOMIC_ADD, ATOMIC_ADD_OPERANDS, native};
 pub use registry::Registry;

@@ -78,6 +78,7 @@ fn refuses_recipe(error: &CheckError) -> bool {
         | CheckError::Options(_)
         | CheckError::Corpus(_)
         | CheckError::UnmetFaults(_)
+        | CheckError::TooLarge(_)
         | CheckError::Input(_) => true,
         CheckError::Kernel(_)
         | CheckError::Engine(_)

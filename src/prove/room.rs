@@ -1,31 +1,66 @@
-//! Whether the machine has the memory that a check needs, asked before any of it is taken.
+//! Whether there is the memory that a check needs, asked before any of it is taken.
 
 use crate::diagnostic::{Diagnostic, escaped};
-use crate::engine::EngineChoice;
+use crate::engine::{Engine, EngineChoice};
+use crate::prove::CheckOptions;
 use crate::prove::memory::{self, GIB, Memory};
+use crate::prove::session::CheckError;
 use crate::scenario::Scenario;
+use crate::world::STACK_BYTES;
 
 /// The limit where the system does not tell what it has.
 const LIMIT_UNKNOWN: u64 = 64 * GIB;
 
-/// Why the scenario is refused, if it needs more than the machine has to give.
-pub fn refusal(scenario: &Scenario) -> Option<Diagnostic> {
-    // Options that do not go together have no size; the check itself says what is wrong.
-    let memory = Memory::of(scenario).ok()?;
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    too_large(&memory, available(&meminfo))
+const MIB: u64 = 1 << 20;
+/// What an adapter's driver and its compiler take beside the arenas, and of addresses with a heap
+/// that is begun. Measured with lavapipe of Mesa 22.3.6.
+const ADAPTER_BYTES: u64 = 160 * MIB;
+const ADAPTER_ADDRESSES: u64 = 512 * MIB;
+/// Addresses that glibc reserves for the allocations of a thread, and how many of these it makes
+/// for each core until threads share them (malloc/arena.c, `HEAP_MAX_SIZE` and `narenas_limit`).
+const MALLOC_ADDRESSES: u64 = 64 * MIB;
+const MALLOC_ARENAS_A_CORE: u64 = 8;
+
+/// What the system lets this process have; `None` where it does not say, or sets no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    memory: Option<u64>,
+    addresses: Option<u64>,
 }
 
-/// Why the scenario is refused on an engine whose arenas are limited, if a rank surely needs more:
-/// told before the engine has taken what it can.
-pub fn arena_refusal(scenario: &Scenario, engine: &EngineChoice) -> Option<Diagnostic> {
-    if *engine == EngineChoice::Cpu {
-        return None;
+impl Room {
+    fn of_this_process() -> Room {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        Room {
+            memory: available(&read("/proc/meminfo")),
+            addresses: address_space(&read("/proc/self/limits")),
+        }
     }
-    let words = memory::largest_arena(scenario).ok()?;
-    // What cannot be opened is told by the check itself.
-    let opened = engine.open(1).ok()?;
-    arena_too_large(words, opened.arena_words_max(), &opened.identity().adapter)
+}
+
+/// Why the scenario is refused, if it needs more than this process can have.
+pub fn refusal(scenario: &Scenario, options: &CheckOptions) -> Option<Diagnostic> {
+    // Options that do not go together have no size; the check itself says what is wrong.
+    let memory = Memory::of(scenario).ok()?;
+    let room = Room::of_this_process();
+    let refused = too_large(&memory, &options.engine, room.memory);
+    refused.or_else(|| {
+        let needed = addresses(&memory, options, malloc_arenas());
+        too_many_addresses(&memory, &options.engine, needed, room.addresses?)
+    })
+}
+
+/// Refuses a scenario of which a rank surely needs a larger arena than the engine has, before the
+/// engine has taken what it can.
+///
+/// # Errors
+/// `CheckError::TooLarge`.
+pub fn of_arenas(scenario: &Scenario, engine: &dyn Engine) -> Result<(), CheckError> {
+    let words = memory::largest_arena(scenario)?;
+    match arena_too_large(words, engine.arena_words_max(), &engine.identity().adapter) {
+        Some(finding) => Err(CheckError::TooLarge(Box::new(finding))),
+        None => Ok(()),
+    }
 }
 
 /// The estimate is up to a quarter above what a rank takes.
@@ -47,20 +82,21 @@ fn arena_too_large(words: u64, most: u32, adapter: &str) -> Option<Diagnostic> {
     )
 }
 
-fn too_large(memory: &Memory, available: Option<u64>) -> Option<Diagnostic> {
+fn too_large(memory: &Memory, engine: &EngineChoice, available: Option<u64>) -> Option<Diagnostic> {
+    let needed = match engine {
+        EngineChoice::Cpu => memory.total(),
+        EngineChoice::Wgpu { .. } => memory.total().saturating_add(ADAPTER_BYTES),
+    };
     let limit = available.unwrap_or(LIMIT_UNKNOWN);
-    if memory.total() <= limit {
+    if needed <= limit {
         return None;
     }
-    let limit = format!("{:.1} GiB", limit as f64 / GIB as f64);
+    let (needed, limit) = (gib(needed), gib(limit));
     let why = match available {
         Some(_) => format!("this machine has {limit} available (`MemAvailable` of /proc/meminfo)"),
         None => format!("the limit is {limit}: this system does not tell what it has"),
     };
-    let message = format!(
-        "this scenario needs about {:.1} GiB",
-        memory.total() as f64 / GIB as f64
-    );
+    let message = format!("this scenario needs about {needed}");
     Some(
         Diagnostic::error("too-large", message)
             .with_note(format!("about {memory}"))
@@ -69,8 +105,71 @@ fn too_large(memory: &Memory, available: Option<u64>) -> Option<Diagnostic> {
                 "keep the layout and scale `hidden_size`, `ffn_hidden_size`, `seq_length` and \
              `num_layers` down: which orders are possible follows from the layout",
             )
+            .with_help("check fewer ranks: `--grow-dp 1`, or `--world N`")
             .with_help("fewer `checkpoint.restarts` keep fewer copies of the ranks' memory"),
     )
+}
+
+/// Addresses that a check takes, memory behind them or not.
+fn addresses(memory: &Memory, options: &CheckOptions, malloc_arenas: u64) -> u64 {
+    let threads = u64::from(memory.ranks) + options.workers as u64 + 1;
+    let parts = [
+        memory.total(),
+        u64::from(memory.ranks) * STACK_BYTES as u64,
+        threads.min(malloc_arenas) * MALLOC_ADDRESSES,
+        match options.engine {
+            EngineChoice::Cpu => 0,
+            EngineChoice::Wgpu { .. } => ADAPTER_ADDRESSES,
+        },
+    ];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Arenas of this process's allocator, at most. Only glibc reserves addresses for them.
+fn malloc_arenas() -> u64 {
+    if !cfg!(target_env = "gnu") {
+        return 0;
+    }
+    let asked = std::env::var("MALLOC_ARENA_MAX").ok();
+    let asked = asked
+        .and_then(|text| text.parse().ok())
+        .filter(|count| *count > 0);
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    asked.unwrap_or(MALLOC_ARENAS_A_CORE * cores)
+}
+
+fn too_many_addresses(
+    memory: &Memory,
+    engine: &EngineChoice,
+    needed: u64,
+    limit: u64,
+) -> Option<Diagnostic> {
+    if needed <= limit {
+        return None;
+    }
+    let message = format!("this check needs about {} of addresses", gib(needed));
+    let fewer = match engine {
+        EngineChoice::Cpu => "check fewer ranks: `--grow-dp 1`, or `--world N`",
+        EngineChoice::Wgpu { .. } => {
+            "check with `--engine cpu`, which has no driver, or fewer ranks: `--grow-dp 1`, or \
+             `--world N`"
+        }
+    };
+    Some(
+        Diagnostic::error("too-large", message)
+            .with_note(format!("about {memory}"))
+            .with_note(format!(
+                "this process may have {} (`Max address space` of /proc/self/limits)",
+                gib(limit)
+            ))
+            .with_help("`ulimit -v unlimited` in the same shell, or a larger limit of the job")
+            .with_help("with `MALLOC_ARENA_MAX=1` glibc reserves less for each thread")
+            .with_help(fewer),
+    )
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / GIB as f64)
 }
 
 /// `MemAvailable` of `/proc/meminfo` in bytes: an estimate of what can be had without swapping
@@ -81,6 +180,15 @@ fn available(meminfo: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
+}
+
+/// The soft limit `Max address space` of `/proc/self/limits` in bytes; `None` for `unlimited`
+/// (Linux, Documentation/filesystems/proc.rst).
+fn address_space(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -124,15 +232,68 @@ mod tests {
             states: GIB,
             host: 0,
         };
-        assert!(too_large(&memory, Some(6 * GIB)).is_none());
-        let refused = too_large(&memory, Some(6 * GIB - 1)).unwrap();
+        let cpu = EngineChoice::Cpu;
+        assert!(too_large(&memory, &cpu, Some(6 * GIB)).is_none());
+        let refused = too_large(&memory, &cpu, Some(6 * GIB - 1)).unwrap();
         assert!(refused.message.contains("6.0 GiB"), "{}", refused.message);
-        assert_eq!((refused.notes.len(), refused.help.len()), (2, 2));
-        assert!(too_large(&memory, None).is_none());
+        assert_eq!((refused.notes.len(), refused.help.len()), (2, 3));
+        assert!(too_large(&memory, &cpu, None).is_none());
+        let wgpu = EngineChoice::Wgpu { adapter: None };
+        assert!(too_large(&memory, &wgpu, Some(6 * GIB)).is_some());
+        assert!(too_large(&memory, &wgpu, Some(6 * GIB + ADAPTER_BYTES)).is_none());
         let large = Memory {
             arenas: LIMIT_UNKNOWN,
             ..memory
         };
-        assert!(too_large(&large, None).is_some());
+        assert!(too_large(&large, &cpu, None).is_some());
+    }
+
+    #[test]
+    fn the_limit_of_addresses_is_read_as_linux_writes_it() {
+        let row = |limit: &str| {
+            format!(
+                "Limit                     Soft Limit           Hard Limit           Units\n\
+                 Max resident set          unlimited            unlimited            bytes\n\
+                 Max address space         {limit:21}unlimited            bytes\n"
+            )
+        };
+        assert_eq!(address_space(&row("524288000")), Some(524_288_000));
+        assert_eq!(address_space(&row("unlimited")), None);
+        assert_eq!(address_space(""), None);
+    }
+
+    #[test]
+    fn too_few_addresses_are_refused_with_a_hint() {
+        let memory = Memory {
+            ranks: 16,
+            arenas: 0,
+            snapshots: 0,
+            states: 0,
+            host: 64 * MIB,
+        };
+        let options = CheckOptions::default();
+        let fixed = 64 * MIB + 16 * STACK_BYTES as u64;
+        let needed = addresses(&memory, &options, 4);
+        assert_eq!(needed, fixed + 4 * MALLOC_ADDRESSES);
+        // Threads share arenas only where there are more of them.
+        let many = addresses(&memory, &options, 1000);
+        assert_eq!(many, fixed + (16 + 2 + 1) * MALLOC_ADDRESSES);
+        let wgpu = CheckOptions {
+            engine: EngineChoice::Wgpu { adapter: None },
+            ..options
+        };
+        assert_eq!(addresses(&memory, &wgpu, 4), needed + ADAPTER_ADDRESSES);
+        let refused = |engine, limit| too_many_addresses(&memory, engine, needed, limit);
+        assert!(refused(&wgpu.engine, needed).is_none());
+        let on_cpu = refused(&EngineChoice::Cpu, needed - 1).expect("too few");
+        assert!(!on_cpu.help.iter().any(|help| help.contains("--engine cpu")));
+        let refused = refused(&wgpu.engine, needed - 1).expect("too few");
+        assert!(refused.help.iter().any(|help| help.contains("ulimit -v")));
+        assert!(
+            refused
+                .help
+                .iter()
+                .any(|help| help.contains("--engine cpu"))
+        );
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::diagnostic::Diagnostic;
 use crate::engine::self_test::SelfTest;
 use crate::engine::{Engine, EngineError, EngineIdentity};
 use crate::fault::{BitFlip, Fault};
@@ -13,11 +14,11 @@ use crate::plan::{Environment, EnvironmentError};
 use crate::prove::check::CheckOptions;
 use crate::prove::faults::Unmet;
 use crate::prove::full_size::FullSizeCounts;
-use crate::prove::memory;
 use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
+use crate::prove::{memory, room};
 use crate::recipe::ReshardLayout;
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
@@ -60,6 +61,9 @@ pub enum CheckError {
     UnmetFaults(Vec<Unmet>),
     #[error("{0}")]
     Input(String),
+    /// A rank that needs more memory than the engine gives one.
+    #[error("{}", .0.message)]
+    TooLarge(Box<Diagnostic>),
     #[error("internal: {0}")]
     Internal(String),
 }
@@ -67,6 +71,23 @@ pub enum CheckError {
 fn told(unmet: &[Unmet]) -> String {
     let told: Vec<String> = unmet.iter().map(ToString::to_string).collect();
     told.join("; ")
+}
+
+/// An engine that sessions of changed scenarios use, too, one run at a time: every run gives back
+/// what it took.
+#[derive(Clone)]
+struct SharedEngine(Arc<Mutex<Box<dyn Engine>>>);
+
+impl SharedEngine {
+    fn open(how: &CheckOptions) -> Result<SharedEngine, EngineError> {
+        let opened = how.engine.open(how.workers)?;
+        Ok(SharedEngine(Arc::new(Mutex::new(opened))))
+    }
+
+    /// Alone with the engine. A run that panicked has ended the check; nothing is asked after it.
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Engine>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Everything that runs of one scenario share.
@@ -82,7 +103,7 @@ pub struct Session {
     /// Plans are those of the real job's buffers, not of the small ones.
     pub plans_at_full_size: bool,
     corpus: Corpus,
-    engine: Box<dyn Engine>,
+    engine: SharedEngine,
     /// What the engine's arithmetic gave on expressions that compilers rewrite.
     pub self_test: SelfTest,
     how: CheckOptions,
@@ -95,21 +116,22 @@ impl Session {
     /// # Errors
     /// A scenario that cannot be run, or an engine that is not there.
     pub fn new(scenario: Scenario, how: &CheckOptions) -> Result<Session, CheckError> {
-        Session::tested(scenario, how, None)
+        Session::on(scenario, how, None)
     }
 
-    /// Another scenario on the same engine, opened anew; its self-test is not run again.
+    /// Another scenario on the same engine, which is neither opened nor tested again.
     ///
     /// # Errors
     /// As [`Session::new`].
     pub fn changed(&self, scenario: Scenario) -> Result<Session, CheckError> {
-        Session::tested(scenario, &self.how, Some(self.self_test.clone()))
+        let known = (self.engine.clone(), self.self_test.clone());
+        Session::on(scenario, &self.how, Some(known))
     }
 
-    fn tested(
+    fn on(
         scenario: Scenario,
         how: &CheckOptions,
-        known: Option<SelfTest>,
+        known: Option<(SharedEngine, SelfTest)>,
     ) -> Result<Session, CheckError> {
         let options = TrainOptions::from(&scenario.recipe);
         options.check()?;
@@ -136,10 +158,17 @@ impl Session {
         };
         let corpus = Corpus::Bytes(bytes.clone());
         corpus.check(options.model.seq_length, options.model.padded_vocab_size)?;
-        let mut engine = how.engine.open(how.workers)?;
-        let self_test = match known {
-            Some(known) => known,
-            None => SelfTest::run(engine.as_mut(), &registry)?,
+        let (engine, self_test) = match known {
+            Some((engine, self_test)) => {
+                room::of_arenas(&scenario, engine.lock().as_ref())?;
+                (engine, self_test)
+            }
+            None => {
+                let engine = SharedEngine::open(how)?;
+                room::of_arenas(&scenario, engine.lock().as_ref())?;
+                let self_test = SelfTest::run(engine.lock().as_mut(), &registry)?;
+                (engine, self_test)
+            }
         };
         Ok(Session {
             world: World {
@@ -203,7 +232,7 @@ impl Session {
 
     /// What runs the kernels: strict only if its self-test found nothing either.
     pub fn engine_identity(&self) -> EngineIdentity {
-        let mut identity = self.engine.identity();
+        let mut identity = self.engine.lock().identity();
         identity.strict &= self.self_test.strict();
         identity
     }
@@ -236,8 +265,11 @@ impl Session {
         let named = self.scenario.faults.named.iter().cloned();
         let mut options = options.clone();
         options.faults.extend(named.map(PlantedFault::Named));
-        let engine = self.engine.as_mut();
-        let record = self.world.run(engine, &options, &program, observer)?;
+        let record = {
+            let mut engine = self.engine.lock();
+            self.world
+                .run(engine.as_mut(), &options, &program, observer)?
+        };
         self.faults_met.extend(record.faults_met.keys().cloned());
         self.flips_met.extend(record.flips_met.iter().cloned());
         Ok(record)
@@ -258,10 +290,10 @@ impl Session {
         self.run(options, steps, None, &mut Unobserved)
     }
 
-    /// Another number of worker threads, for the second run.
+    /// Another engine with this number of worker threads, for the second run.
     pub fn set_workers(&mut self, workers: usize) -> Result<(), CheckError> {
         self.how.workers = workers;
-        self.engine = self.how.engine.open(workers)?;
+        self.engine = SharedEngine::open(&self.how)?;
         Ok(())
     }
 

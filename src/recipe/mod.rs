@@ -1,6 +1,6 @@
 //! What is trained and how: Megatron-LM's arguments with underscores.
 //!
-//! A recipe that exists is sound: every rule of [`rules`] holds for it, so later code may divide
+//! A recipe that exists is sound: every rule of `rules` holds for it, so later code may divide
 //! without asking. Argument names and defaults: `megatron/training/arguments.py` of NVIDIA's
 //! Megatron-LM; where a default here differs, the field says so.
 

@@ -11,6 +11,7 @@ pub mod rank;
 pub mod site;
 
 pub use error::WorldError;
+pub(crate) use exec::STACK_BYTES;
 pub use exec::{
     Drift, FaultHost, NodeRecord, PlantedFault, Program, QueryPoint, RANKS_MAX, RunOptions,
     RunRecord, State, StateTensor, World,

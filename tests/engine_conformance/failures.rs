@@ -81,6 +81,70 @@ pub fn an_index_outside_is_told_with_its_launch(engine: &mut dyn Engine) {
     }
 }
 
+/// Indexes known at run time only: of a lane of an operand, of a value, of locals.
+const LOCALS: &str = "
+struct Params { loaded: u32, value: i32, read: u32, written: u32, lane: u32 }
+@group(0) @binding(0) var<storage, read_write> values: array<vec4<f32>>;
+@group(1) @binding(0) var<uniform> params: Params;
+fn third(at: u32) -> f32 {
+    let pair = vec2<f32>(32.0, 64.0);
+    return pair[at];
+}
+@compute @workgroup_size(1)
+fn main() {
+    var few: array<f32, 5>;
+    var lanes = vec3<f32>(0.0);
+    few[params.written] = 1.0;
+    lanes[params.lane] = 2.0;
+    let value = values[0] * 4.0;
+    let sum = values[0][params.loaded] + value[params.value] + few[params.read];
+    values[1] = vec4<f32>(sum + lanes.x + lanes.y + lanes.z + third(params.lane & 1u));
+}
+";
+
+/// Each index at its last element, then each one past it: the first of two such launches is named.
+pub fn an_index_outside_a_vector_or_a_local_array_is_told(engine: &mut dyn Engine) {
+    let registry = Registry::from_sources(&[("locals", LOCALS)]).expect("it links");
+    let program = engine
+        .load(registry.get("locals").expect("valid"))
+        .expect("loads");
+    let arena = engine.alloc(8, 1.0f32.to_bits()).expect("memory");
+    let launch = |params: [u32; 5]| Launch {
+        program,
+        grid: [1, 1, 1],
+        operands: vec![arena.first(8)],
+        params: params.to_vec(),
+    };
+    let last = [3, 3, 4, 4, 2];
+    let good = launch(last);
+    engine.run(std::slice::from_ref(&good)).expect("inside");
+    let words = engine.read(arena.first(8)).expect("in the arena");
+    // 1 of the operand, 4 of the value, 1 and 2 of the locals, 32 of the constant.
+    assert_eq!(words[4..], [40.0f32.to_bits(); 4]);
+    for (place, past) in [4, 4, 5, 5, 3].into_iter().enumerate() {
+        for past in [past, u32::MAX] {
+            let mut params = last;
+            params[place] = past;
+            let run = engine.runs();
+            let launches = [good.clone(), launch(params), launch(params)];
+            let told = launches
+                .iter()
+                .try_for_each(|launch| engine.run(std::slice::from_ref(launch)))
+                .and_then(|()| engine.settle());
+            let Err(EngineError::OutsideLocal { kernel, at }) = told else {
+                panic!("index {place} of {past}: {told:?}");
+            };
+            assert_eq!(
+                (kernel.as_str(), at.run),
+                ("locals", run + 1),
+                "index {place}"
+            );
+        }
+    }
+    engine.run(&[good]).expect("inside");
+    engine.settle().expect("nothing is left of the fault");
+}
+
 pub fn what_does_not_fit_is_refused(engine: &mut dyn Engine) {
     let kernel = scale();
     let good = launch(engine, &kernel, COUNT);

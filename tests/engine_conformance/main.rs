@@ -99,6 +99,7 @@ macro_rules! suite {
                 runs::memory_operations_agree,
                 runs::training_gives_the_same_bits,
                 failures::an_index_outside_is_told_with_its_launch,
+                failures::an_index_outside_a_vector_or_a_local_array_is_told,
                 failures::what_does_not_fit_is_refused
             );
         })*

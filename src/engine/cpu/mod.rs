@@ -108,21 +108,18 @@ impl CpuEngine {
     fn error_of(&self, launches: &[Launch], place: usize, fault: &Fault) -> EngineError {
         let launch = &launches[place];
         let signature = &self.programs[launch.program.0 as usize].signature;
-        let (operand, extent) = match *fault {
+        let (kernel, at) = (signature.name.clone(), self.ran(place));
+        match *fault {
             Fault::Operand(number) => {
                 let operand = &signature.operands[number];
-                (
-                    operand.name.clone(),
-                    launch.operands[number].words / operand.element_words,
-                )
+                EngineError::OutOfExtent {
+                    kernel,
+                    operand: operand.name.clone(),
+                    extent: launch.operands[number].words / operand.element_words,
+                    at,
+                }
             }
-            Fault::Local(len) => ("(local array)".to_owned(), len),
-        };
-        EngineError::OutOfExtent {
-            kernel: signature.name.clone(),
-            operand,
-            extent,
-            at: self.ran(place),
+            Fault::Local => EngineError::OutsideLocal { kernel, at },
         }
     }
 }

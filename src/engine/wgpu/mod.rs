@@ -3,7 +3,7 @@
 //! Arenas lie in heaps, which are bound whole. Launches of one kernel with one grid on the same
 //! heaps become one dispatch, an instance along z for each (`kernel::lower`). On Vulkan the SPIR-V
 //! goes to the driver as it is, with NoContraction and float controls; elsewhere through naga, and
-//! the engine calls itself not strict. An index outside a *local* array is not reported here.
+//! the engine calls itself not strict.
 //!
 //! Work is recorded and submitted, and waited for only when the host reads: a fault is told by a
 //! later call than the `run` that it belongs to.

@@ -41,7 +41,7 @@ pub(super) fn write(kernel: &Lowered, controls: FloatControls) -> Result<Vec<u32
     let options = spv::Options {
         lang_version: (1, 3),
         bounds_check_policies: naga::proc::BoundsCheckPolicies {
-            index: naga::proc::BoundsCheckPolicy::ReadZeroSkipWrite,
+            index: policy,
             buffer: policy,
             image_load: policy,
             binding_array: policy,

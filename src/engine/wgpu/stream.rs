@@ -7,7 +7,7 @@ use super::adapter::Device;
 use super::heap::{self, WORD};
 use crate::engine::launch::Signature;
 use crate::engine::{EngineError, Ran};
-use crate::kernel::{CUT_SHORT, MAX_OPERANDS};
+use crate::kernel::{CUT_SHORT, MAX_OPERANDS, OUTSIDE_LOCAL};
 
 /// Words of the table of one submission.
 pub(super) const TABLE_WORDS: usize = 1 << 20;
@@ -23,7 +23,7 @@ const BLOCK_SHIFT: u32 = 20;
 const LAUNCHES_OF_BLOCK: usize = 1 << 16;
 /// Blocks between two waits; one less than the flag could tell, which is `NO_FAULT`'s.
 const BLOCKS_MAX: usize = (u32::MAX >> BLOCK_SHIFT) as usize;
-const _: () = assert!(MAX_OPERANDS <= CUT_SHORT as usize);
+const _: () = assert!(MAX_OPERANDS <= OUTSIDE_LOCAL as usize && OUTSIDE_LOCAL < CUT_SHORT);
 
 /// A dispatch ready to be encoded.
 pub(super) struct Dispatch {
@@ -330,16 +330,15 @@ fn fault(told: &[Told], blocks: &[(u64, usize)], flag: u32) -> EngineError {
     let mut of_run = told.iter().filter(|told| told.run == run);
     let found = of_run.find_map(|told| Some((told, place(told)?)));
     let (told, instance) = found.expect("only what was told can fail");
-    if operand == CUT_SHORT as usize {
-        return EngineError::CutShort {
-            kernel: told.signature.name.clone(),
-            at: Ran { run, launch },
-        };
-    }
-    EngineError::OutOfExtent {
-        kernel: told.signature.name.clone(),
-        operand: told.signature.operands[operand].name.clone(),
-        extent: told.extents[instance * told.signature.operands.len() + operand],
-        at: Ran { run, launch },
+    let (kernel, at) = (told.signature.name.clone(), Ran { run, launch });
+    match operand as u32 {
+        CUT_SHORT => EngineError::CutShort { kernel, at },
+        OUTSIDE_LOCAL => EngineError::OutsideLocal { kernel, at },
+        _ => EngineError::OutOfExtent {
+            kernel,
+            operand: told.signature.operands[operand].name.clone(),
+            extent: told.extents[instance * told.signature.operands.len() + operand],
+            at,
+        },
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use naga::proc::IndexableLength;
 use naga::valid::FunctionInfo;
 use naga::{AddressSpace, Arena, Expression, Function, Handle, Literal, Module, ScalarKind, Span};
 
@@ -79,28 +80,20 @@ pub(super) fn lower_function(
         .iter()
         .map(|(handle, _)| target(module, &old, handle))
         .collect();
-    let mut fixed = BTreeSet::new();
-    for found in targets.iter().flatten() {
-        let indices = match *found {
-            Target::Element(_, index) => [Some(index), None],
-            Target::Lane(_, index, lane) => [Some(index), Some(lane)],
-            _ => [None, None],
-        };
-        fixed.extend(
-            indices
-                .into_iter()
-                .flatten()
-                .filter_map(|index| match index {
-                    Index::Fixed(value) => Some(value),
-                    Index::At(_) => None,
-                }),
-        );
-    }
+    let fixed = fixed_indices(&targets);
     let signed = |handle: Handle<Expression>| {
         info[handle].ty.inner_with(&module.types).scalar_kind() == Some(ScalarKind::Sint)
     };
+    let length = |handle: Handle<Expression>| {
+        let inner = info[handle].ty.inner_with(&module.types);
+        match inner.indexable_length(module) {
+            Ok(IndexableLength::Known(length)) => Some(length),
+            _ => None,
+        }
+    };
     let mut rewriter = Rewriter {
         names,
+        lengths: old.iter().map(|(handle, _)| length(handle)).collect(),
         targets,
         signed: old.iter().map(|(handle, _)| signed(handle)).collect(),
         new_of: Vec::new(),
@@ -134,10 +127,26 @@ pub(super) fn lower_function(
     Ok(())
 }
 
+/// Indices and lanes that are written in the kernel.
+fn fixed_indices(targets: &[Option<Target>]) -> BTreeSet<u32> {
+    let indices = targets.iter().flatten().flat_map(|found| match *found {
+        Target::Element(_, index) => [Some(index), None],
+        Target::Lane(_, index, lane) => [Some(index), Some(lane)],
+        _ => [None, None],
+    });
+    let fixed = |index| match index {
+        Index::Fixed(value) => Some(value),
+        Index::At(_) => None,
+    };
+    indices.flatten().filter_map(fixed).collect()
+}
+
 struct Rewriter<'a> {
     names: &'a BTreeMap<String, Handle<Function>>,
-    /// By old expression.
+    /// By old expression, as the two that follow.
     targets: Vec<Option<Target>>,
+    /// Elements of an array or a vector, or of what a pointer to one points to.
+    lengths: Vec<Option<u32>>,
     signed: Vec<bool>,
     new_of: Vec<Handle<Expression>>,
     plan: Plan,
@@ -157,9 +166,21 @@ impl Rewriter<'_> {
         if let Expression::Load { pointer } = old[handle]
             && let Some(target) = self.targets[pointer.index()]
         {
-            return self.load(literals, target, span, arena);
+            // Of a pointer to a lane, the base points to the whole vector.
+            let lanes = match old[pointer] {
+                Expression::Access { base, .. } => self.lengths[base.index()],
+                _ => None,
+            };
+            return self.load(literals, (target, lanes), span, arena);
         }
         let Some(target) = self.targets[handle.index()] else {
+            let expression = match (&old[handle], expression) {
+                (Expression::Access { base, index }, Expression::Access { base: new, .. }) => {
+                    let index = self.inside(self.lengths[base.index()], *index, span, arena);
+                    Expression::Access { base: new, index }
+                }
+                (_, expression) => expression,
+            };
             return arena.append(expression, span);
         };
         let call = match target {
@@ -222,10 +243,33 @@ impl Rewriter<'_> {
         }
     }
 
+    /// A run-time index into a value or a local, old, as one inside it, new.
+    fn inside(
+        &mut self,
+        length: Option<u32>,
+        index: Handle<Expression>,
+        span: Span,
+        arena: &mut Arena<Expression>,
+    ) -> Handle<Expression> {
+        let name = length.map(|length| format!("bp_local_{length}"));
+        let Some(function) = name.and_then(|name| self.names.get(&name)).copied() else {
+            self.error = Some("an index into what has no fixed length".to_owned());
+            return self.new_of[index.index()];
+        };
+        let index = self.index(&BTreeMap::new(), Index::At(index), span, arena);
+        let inside = arena.append(Expression::CallResult(function), span);
+        let call = Call {
+            function,
+            arguments: vec![index],
+        };
+        self.plan.loads.insert(inside.index(), call);
+        inside
+    }
+
     fn load(
         &mut self,
         literals: &BTreeMap<u32, Handle<Expression>>,
-        target: Target,
+        (target, lanes): (Target, Option<u32>),
         span: Span,
         arena: &mut Arena<Expression>,
     ) -> Handle<Expression> {
@@ -258,7 +302,7 @@ impl Rewriter<'_> {
                 arena.append(Expression::AccessIndex { base: value, index }, span)
             }
             Some(Index::At(old)) => {
-                let index = self.new_of[old.index()];
+                let index = self.inside(lanes, old, span, arena);
                 arena.append(Expression::Access { base: value, index }, span)
             }
         }

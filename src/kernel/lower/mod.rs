@@ -12,10 +12,11 @@
 //! follows the table. Every access to an operand becomes a call of a small function that compares
 //! the index with the extent; outside, a load yields element 0 of the operand's place (the buffer
 //! must go on for one element behind its last arena) and a store does nothing, and in the end the
-//! invocation notes code + operand in the flag, where the least one stays; 15 stands for as many
-//! rounds of loops as the header says, or more (`loops`). A lane that is stored to counts as an
-//! index, too; one that is read out of a loaded vector does not. Operand k stays binding k of its
-//! own type, whatever arena is bound there, always read_write.
+//! invocation notes code + operand in the flag, where the least one stays. A run-time index into a
+//! vector or a local array is compared with its length in the same way, and 0 is taken where it is
+//! outside: 14 stands for that, and 15 for as many rounds of loops as the header says, or more
+//! (`loops`). Operand k stays binding k of its own type, whatever arena is bound there, always
+//! read_write.
 
 mod access;
 mod exact;
@@ -35,6 +36,10 @@ pub use loops::CUT_SHORT;
 use loops::count;
 use text::text_with_helpers;
 
+/// The bit of `bp_outside` that stands for an index outside a vector or a local array, and the
+/// operand that an error's code then has.
+pub const OUTSIDE_LOCAL: u32 = 14;
+
 /// Words before the first row of a table.
 pub const HEADER_WORDS: u32 = 4;
 
@@ -47,8 +52,8 @@ pub struct Lowered {
     pub info: ModuleInfo,
     /// Words of one row of the table.
     pub row_words: u32,
-    /// Every access to a buffer is compared with its extent in the code; else who writes the code
-    /// for a driver has to see to it.
+    /// Every index is compared with the extent or length in the code; else who writes the code for
+    /// a driver has to see to it.
     pub bounded: bool,
 }
 
@@ -140,9 +145,15 @@ fn validate(module: &Module) -> Result<ModuleInfo, String> {
 }
 
 fn is_helper(name: &str) -> bool {
-    ["bp_load_", "bp_store_", "bp_lane_", "bp_param_"]
-        .iter()
-        .any(|start| name.starts_with(start))
+    [
+        "bp_load_",
+        "bp_store_",
+        "bp_lane_",
+        "bp_param_",
+        "bp_local_",
+    ]
+    .iter()
+    .any(|start| name.starts_with(start))
 }
 
 /// Puts the code of `main` into `body`, which takes all built-in values.

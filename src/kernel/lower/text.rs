@@ -1,10 +1,12 @@
 //! The WGSL around a lowered kernel: the functions that accesses become, and the entry point.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use naga::proc::IndexableLength;
 use naga::{AddressSpace, Module, ScalarKind, TypeInner};
 
-use super::{CUT_SHORT, HEADER_WORDS};
+use super::{CUT_SHORT, HEADER_WORDS, OUTSIDE_LOCAL};
 use crate::kernel::Kernel;
 
 /// The kernel's text with the functions that its accesses become, and the new entry point.
@@ -22,6 +24,17 @@ pub(super) fn text_with_helpers(kernel: &Kernel, row_words: u32) -> String {
     );
     for place in 0..kernel.operands.len() {
         operand_helpers(kernel, place, &mut text);
+    }
+    for length in lengths(&kernel.module) {
+        let _ = writeln!(
+            text,
+            "fn bp_local_{length}(index: u32) -> u32 {{\n\
+                 let inside = index < {length}u;\n\
+                 bp_outside = bp_outside | select({}u, 0u, inside);\n\
+                 return select(0u, index, inside);\n\
+             }}",
+            1u32 << OUTSIDE_LOCAL
+        );
     }
     for (word, scalar) in params_types(&kernel.module).iter().enumerate() {
         let _ = writeln!(
@@ -116,6 +129,17 @@ fn operand_helpers(kernel: &Kernel, place: usize, text: &mut String) {
              }}\n"
         );
     }
+}
+
+/// Elements of every vector and every array of fixed length that the kernel has a type for.
+fn lengths(module: &Module) -> BTreeSet<u32> {
+    let of = |inner: &TypeInner| match inner.indexable_length(module) {
+        Ok(IndexableLength::Known(length)) => Some(length),
+        _ => None,
+    };
+    let known = module.types.iter().filter_map(|(_, ty)| of(&ty.inner));
+    // Types of expressions are not all among the module's.
+    known.chain([2, 3, 4]).collect()
 }
 
 fn scalar_name(inner: &TypeInner) -> &'static str {

@@ -76,7 +76,7 @@ pub struct GivenJob {
 }
 
 impl GivenJob {
-    /// The variables of one phase: the file's, then its own. [`setting`] says which counts.
+    /// The variables of one phase: the file's, then its own. `setting` says which counts.
     pub fn variables(&self, phase: usize) -> impl DoubleEndedIterator<Item = &GivenVariable> {
         self.env.iter().chain(&self.phases[phase].variables)
     }

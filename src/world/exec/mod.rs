@@ -17,6 +17,8 @@ mod recall;
 mod stall;
 mod thread;
 
+pub(crate) use thread::STACK_BYTES;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use super::coordinator::Coordinator;
 use super::{PlantedFault, Program, RunOptions, RunRecord, World};
 
 /// A rank's thread keeps commands on the heap and needs little stack.
-const STACK_BYTES: usize = 512 * 1024;
+pub const STACK_BYTES: usize = 512 * 1024;
 
 /// Starts the ranks, runs the coordinator on this thread, and joins everything.
 pub(super) fn run(

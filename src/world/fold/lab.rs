@@ -7,11 +7,10 @@ use crate::engine::{ArenaId, CopyWords, Engine, EngineError, ProgramId, Span};
 use crate::kernel::Kernel;
 use crate::plan::{Arithmetic, Piece, Plan, Tree, local};
 
-use super::slots::{Layout, Request, part};
+use super::parts::{self, FoldLimits};
+use super::slots::{Layout, PieceResult, Request, part, word_count};
 use super::{FoldJob, FoldNode, FoldOrder, SlotsJob, segments};
 
-/// Scratch words of one batch: bounds memory, not results.
-const BATCH_WORDS_MAX: u64 = 1 << 25;
 /// Words that scratch begins with.
 const SCRATCH_WORDS: u32 = 64;
 
@@ -22,6 +21,8 @@ pub struct FoldPrograms {
     pub segments: ProgramId,
     /// One for each of the engine's memories: a fold is computed where its first addend lies.
     pub memories: Arc<[FoldMemory]>,
+    /// What is computed at once.
+    pub limits: FoldLimits,
 }
 
 /// Arenas of one memory of the engine.
@@ -56,6 +57,7 @@ impl FoldPrograms {
             fold,
             segments,
             memories,
+            limits: FoldLimits::of(engine),
         })
     }
 
@@ -102,39 +104,61 @@ impl FoldLab<'_> {
 
     fn execute_slots(&mut self, folds: &[(&SlotsJob, &FoldOrder)]) -> Result<(), EngineError> {
         let mut rest = folds;
-        while !rest.is_empty() {
-            let pieces: Vec<Cow<'_, [Piece]>> =
-                rest.iter().map(|(job, order)| pieces(job, order)).collect();
-            let most = BATCH_WORDS_MAX.min(u64::from(self.engine.arena_words_max()));
-            let mut layout = Layout::new(self.engine, &self.programs);
-            let mut words = 0;
-            let mut results = Vec::new();
-            for ((job, order), pieces) in rest.iter().zip(&pieces) {
-                let arithmetic = plan_of(job, order).arithmetic;
-                let request = Request {
-                    job,
-                    arithmetic,
-                    pieces,
-                    in_place: true,
-                };
-                words += Layout::words_of(&request);
-                if words > most && !results.is_empty() {
-                    break;
+        while let Some(((job, order), later)) = rest.split_first() {
+            match self.execute_batch(rest)? {
+                // Larger than a batch on its own.
+                0 => {
+                    self.execute_in_parts(job, order)?;
+                    rest = later;
                 }
-                results.push((*job, layout.add(self.engine, &request)));
+                computed => rest = &rest[computed..],
             }
-            rest = &rest[results.len()..];
-            layout.execute(self.engine)?;
-            let copies: Vec<CopyWords> = results
-                .iter()
-                .flat_map(|(job, pieces)| {
-                    pieces
-                        .iter()
-                        .flat_map(|piece| deliveries(job, piece.range.clone(), piece.span))
-                })
-                .filter(|copy| copy.from != copy.to)
-                .collect();
-            self.engine.copy(&copies)?;
+        }
+        Ok(())
+    }
+
+    /// Executes as many of the folds, from the first on, as a batch holds, and says how many.
+    fn execute_batch(&mut self, folds: &[(&SlotsJob, &FoldOrder)]) -> Result<usize, EngineError> {
+        let mut layout = Layout::new(self.engine, &self.programs);
+        let mut words = 0;
+        let mut results: Vec<(&SlotsJob, Vec<PieceResult>)> = Vec::new();
+        for (job, order) in folds {
+            let request = Request {
+                job,
+                arithmetic: plan_of(job, order).arithmetic,
+                pieces: &self.pieces(job, order),
+                in_place: true,
+            };
+            words += Layout::words_of(self.engine, &request);
+            if words > self.programs.limits.words {
+                break;
+            }
+            results.push((*job, layout.add(self.engine, &request)?));
+        }
+        layout.execute(self.engine)?;
+        let copies: Vec<CopyWords> = results
+            .iter()
+            .flat_map(|(job, pieces)| {
+                pieces
+                    .iter()
+                    .flat_map(|piece| deliveries(job, piece.range.clone(), piece.span))
+            })
+            .filter(|copy| copy.from != copy.to)
+            .collect();
+        self.engine.copy(&copies)?;
+        Ok(results.len())
+    }
+
+    /// A fold that is too large for one batch. Its elements are independent of each other, but
+    /// where they go may be where others' addends lie: nothing is delivered before all are known.
+    fn execute_in_parts(&mut self, job: &SlotsJob, order: &FoldOrder) -> Result<(), EngineError> {
+        let words = self.evaluate_slots(job, order)?;
+        for (wanted, span) in &job.outs {
+            // Faults leave the range empty, or one shorter than the span.
+            let [start, end] = [wanted.start, wanted.end].map(|at| at.min(words.len() as u64));
+            let elements = start as usize..end as usize;
+            let to = part(*span, 0, elements.len() as u32);
+            self.engine.write(to, &words[elements])?;
         }
         Ok(())
     }
@@ -173,15 +197,12 @@ impl FoldLab<'_> {
     ) -> Result<Vec<u32>, EngineError> {
         let elements = addends[0].len() as u32;
         let arena = self.programs.memories[0].results;
-        self.engine
-            .grow(arena, elements * addends.len() as u32, 0)?;
+        let words = u64::from(elements) * addends.len() as u64;
+        self.engine.grow(arena, word_count(words)?, 0)?;
+        let all = arena.first(words as u32);
         let mut spans = Vec::with_capacity(addends.len());
-        for (k, words) in addends.iter().enumerate() {
-            let span = Span {
-                arena,
-                offset_words: k as u32 * elements,
-                words: elements,
-            };
+        for (k, words) in (0..).zip(addends) {
+            let span = part(all, k * elements, elements);
             self.engine.write(span, words)?;
             spans.push(span);
         }
@@ -202,22 +223,43 @@ impl FoldLab<'_> {
         job: &SlotsJob,
         order: &FoldOrder,
     ) -> Result<Vec<u32>, EngineError> {
-        let pieces = pieces(job, order);
         let arithmetic = plan_of(job, order).arithmetic;
-        let mut layout = Layout::new(self.engine, &self.programs);
-        let request = Request {
+        let pieces = self.pieces(job, order);
+        let whole = Request {
             job,
             arithmetic,
             pieces: &pieces,
             in_place: false,
         };
-        let results = layout.add(self.engine, &request);
-        layout.execute(self.engine)?;
+        let limits = self.programs.limits;
+        if Layout::words_of(self.engine, &whole) <= limits.words {
+            return self.evaluate_request(&whole);
+        }
         let mut words = Vec::with_capacity(job.plan.element_count as usize);
+        for pieces in &parts::parts(job, &pieces, limits.words)? {
+            words.extend(self.evaluate_request(&Request { pieces, ..whole })?);
+        }
+        Ok(words)
+    }
+
+    fn evaluate_request(&mut self, request: &Request<'_>) -> Result<Vec<u32>, EngineError> {
+        let mut layout = Layout::new(self.engine, &self.programs);
+        let results = layout.add(self.engine, request)?;
+        layout.execute(self.engine)?;
+        let mut words = Vec::new();
         for piece in results {
             words.extend(self.engine.read(piece.span)?);
         }
         Ok(words)
+    }
+
+    /// The pieces of the plan that `order` means, none longer than a launch can be.
+    fn pieces<'a>(&self, job: &SlotsJob, order: &'a FoldOrder) -> Cow<'a, [Piece]> {
+        let pieces = pieces(job, order);
+        match parts::cut(&pieces, self.programs.limits.elements()) {
+            Some(cut) => Cow::Owned(cut),
+            None => pieces,
+        }
     }
 
     /// The addends' words: one vector for each addend (slots) or row (segments).

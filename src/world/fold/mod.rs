@@ -3,6 +3,7 @@
 
 mod fault;
 mod lab;
+mod parts;
 mod segments;
 mod slots;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use crate::world::site::{Family, Site};
 
 pub use fault::FoldFault;
 pub use lab::{FoldLab, FoldMemory, FoldPrograms};
+pub use parts::FoldLimits;
 pub(crate) use slots::part;
 
 /// One fold of a run, before it is executed.

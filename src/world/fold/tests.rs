@@ -1,5 +1,7 @@
 //! Folds whose addends stand ready against the same folds gathered from scattered places.
 
+mod parts;
+
 use std::sync::Arc;
 
 use crate::engine::cpu::CpuEngine;
@@ -104,7 +106,7 @@ fn left_fold(n: u32) -> Arc<[Op]> {
     std::iter::once(Op::Push(0)).chain(later).collect()
 }
 
-fn programs(engine: &mut CpuEngine) -> FoldPrograms {
+fn programs(engine: &mut dyn Engine) -> FoldPrograms {
     let registry = Registry::new().unwrap();
     let kernel = |name: &str| registry.get(name).unwrap();
     FoldPrograms::new(engine, kernel("fold"), kernel("fold_segments")).unwrap()
@@ -135,7 +137,7 @@ fn node(job: SlotsJob) -> FoldNode {
 }
 
 /// The job with its addends in one arena, evenly apart, the result behind them.
-fn ready(engine: &mut CpuEngine, case: &Case) -> SlotsJob {
+fn ready(engine: &mut dyn Engine, case: &Case) -> SlotsJob {
     let end = case.start + case.n * case.stride;
     let arena = engine.alloc(end + case.count, 0).unwrap();
     let at = |offset_words| Span {
@@ -148,7 +150,7 @@ fn ready(engine: &mut CpuEngine, case: &Case) -> SlotsJob {
 }
 
 /// The same job with each addend in an arena of its own.
-fn scattered(engine: &mut CpuEngine, case: &Case) -> SlotsJob {
+fn scattered(engine: &mut dyn Engine, case: &Case) -> SlotsJob {
     let mut own = || Span {
         arena: engine.alloc(case.count, 0).unwrap(),
         offset_words: 0,
@@ -159,7 +161,7 @@ fn scattered(engine: &mut CpuEngine, case: &Case) -> SlotsJob {
     job(engine, case, spans, out)
 }
 
-fn job(engine: &mut CpuEngine, case: &Case, addends: Vec<Span>, out: Span) -> SlotsJob {
+fn job(engine: &mut dyn Engine, case: &Case, addends: Vec<Span>, out: Span) -> SlotsJob {
     for (k, span) in addends.iter().enumerate() {
         engine.write(*span, &case.words(k as u32)).unwrap();
     }

@@ -34,8 +34,8 @@ use value::{Val, vector_of};
 pub(super) enum Fault {
     /// The operand of this number.
     Operand(usize),
-    /// A local array or vector of this many elements.
-    Local(u32),
+    /// A local array or vector.
+    Local,
 }
 
 /// One operand of one instance, as the compiled function reads it.
@@ -324,8 +324,8 @@ impl<'a> Translator<'a, '_> {
         self.fault(Fault::Operand(operand))
     }
 
-    fn local_fault(&mut self, len: u32) -> Block {
-        self.fault(Fault::Local(len))
+    fn local_fault(&mut self) -> Block {
+        self.fault(Fault::Local)
     }
 
     /// The cold block that records `fault`, one for each kind of fault.

@@ -342,7 +342,7 @@ impl Translator<'_, '_> {
             .b
             .ins()
             .icmp_imm_u(IntCC::UnsignedLessThan, index, i64::from(len));
-        let cold = self.local_fault(len);
+        let cold = self.local_fault();
         self.branch_unless(inside, cold);
     }
 

@@ -147,10 +147,7 @@ fn a_local_array_index_out_of_range_is_caught() {
     let body = "var a: array<u32, 4>; a[input[i]] = 5u; out[i] = a[1];";
     assert_eq!(run_sized("", body, &[1, 3], 2).expect("in range"), [5, 0]);
     let error = run_sized("", body, &[4, 1], 2).expect_err("4 of 4");
-    assert!(
-        matches!(error, EngineError::OutOfExtent { extent: 4, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, EngineError::OutsideLocal { .. }), "{error}");
 }
 
 #[test]
