@@ -214,7 +214,11 @@ impl Session {
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, WorldError> {
         let initial = Initial::Seeded(self.options.seed);
-        let run = Run { steps, checkpoint };
+        let run = Run {
+            steps,
+            checkpoint,
+            saves_after: memory::states_kept(&self.scenario),
+        };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);
         self.world
             .run(self.engine.as_mut(), options, &program, observer)

@@ -167,7 +167,12 @@ pub struct Recipe {
     /// Replicas of the sharded optimizer state along data parallelism.
     pub num_distributed_optimizer_instances: u32,
     pub overlap_grad_reduce: bool,
+    /// The stages behind the first one reduce in the pipeline's bubble; true unless given, as in
+    /// Megatron.
+    pub align_grad_reduce: bool,
     pub overlap_param_gather: bool,
+    /// An interleaved pipeline gathers a chunk's buckets together; true unless given.
+    pub align_param_gather: bool,
     pub ddp_reduce_scatter_with_fp32_accumulation: bool,
     /// Parameters in a bucket; one bucket when absent.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -223,7 +223,9 @@ fn optimizer(reader: &mut Reader<'_>, recipe: &mut Recipe) {
 
 fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
     recipe.overlap_grad_reduce = reader.boolean("overlap_grad_reduce", false).value;
+    recipe.align_grad_reduce = reader.boolean("align_grad_reduce", true).value;
     recipe.overlap_param_gather = reader.boolean("overlap_param_gather", false).value;
+    recipe.align_param_gather = reader.boolean("align_param_gather", true).value;
     recipe.ddp_bucket_size = bucket_size(reader);
     let words = &RecomputeGranularity::WORDS;
     recipe.recompute_granularity = optional_word(reader, "recompute_granularity", words);

@@ -5,6 +5,8 @@ mod bucket;
 mod canonical;
 mod checkpoint;
 mod corpus;
+mod data_parallel;
+mod finalize;
 mod gradient;
 mod holding;
 mod initial;

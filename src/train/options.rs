@@ -28,10 +28,15 @@ pub struct TrainOptions {
     /// Elements at which a bucket closes, where gradients are reduced during backward; `None` is
     /// Megatron's `max(40,000,000, 1,000,000 data_parallel_size)`.
     pub ddp_bucket_size: Option<u32>,
-    /// Cuts the first stage's gradients into buckets. Reductions and gathers run after backward
-    /// and after the step all the same: that they overlap is not simulated.
+    /// Cuts the first stage's gradients into buckets, which are reduced while the last backward
+    /// goes on; with `align_grad_reduce` the stages behind the first reduce in the pipeline's
+    /// bubble.
     pub overlap_grad_reduce: bool,
+    pub align_grad_reduce: bool,
+    /// Parameters are gathered in the next step's forward, bucket by bucket; with
+    /// `align_param_gather` an interleaved pipeline gathers a chunk's buckets together.
     pub overlap_param_gather: bool,
+    pub align_param_gather: bool,
     pub lr: f32,
     pub lr_decay_style: LrDecayStyle,
     /// Steps until the learning rate is `min_lr`, warm-up included.
@@ -106,7 +111,9 @@ impl From<&Recipe> for TrainOptions {
                 .ddp_reduce_scatter_with_fp32_accumulation,
             ddp_bucket_size: recipe.ddp_bucket_size,
             overlap_grad_reduce: recipe.overlap_grad_reduce,
+            align_grad_reduce: recipe.align_grad_reduce,
             overlap_param_gather: recipe.overlap_param_gather,
+            align_param_gather: recipe.align_param_gather,
             lr: recipe.lr,
             lr_decay_style: recipe.lr_decay_style,
             lr_decay_iters: recipe.lr_decay_iters,
@@ -387,7 +394,9 @@ pub(super) mod tests {
             ddp_reduce_scatter_with_fp32_accumulation: false,
             ddp_bucket_size: None,
             overlap_grad_reduce: false,
+            align_grad_reduce: true,
             overlap_param_gather: false,
+            align_param_gather: true,
             lr: 1e-3,
             lr_decay_style: LrDecayStyle::Constant,
             lr_decay_iters: 8,
