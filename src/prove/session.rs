@@ -7,7 +7,7 @@ use crate::engine::self_test::SelfTest;
 use crate::engine::{Engine, EngineError, EngineIdentity};
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
-use crate::plan::{Environment, EnvironmentError};
+use crate::plan::{Backend, Environment, EnvironmentError};
 use crate::prove::check::CheckOptions;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::memory;
@@ -15,12 +15,12 @@ use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
-use crate::recipe::ReshardLayout;
+use crate::recipe::{DistributedBackend, ReshardLayout};
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
     BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
-    OptionsError, Run, TrainOptions, program,
+    OptionsError, Run, TorchBuckets, TrainOptions, program,
 };
 use crate::world::{
     Communicator, GroupId, Observer, RunOptions, RunRecord, Unobserved, World, WorldError,
@@ -112,9 +112,16 @@ impl Session {
             true => &allocations[..],
             false => &allocations[..1],
         };
-        let twins = Twins::of(&scenario, &options);
+        let torch = TorchBuckets::of(&options);
+        // Buckets of a full-size model are Megatron's: torch's stand for themselves.
+        let twins = Twins::of(&scenario, &options).filter(|_| torch.is_none());
         let plans_at_full_size = twins.is_some();
         let plans = AllocationPlans::new(varying, &environment, communicators.clone(), twins);
+        let backend = match scenario.recipe.distributed_backend {
+            DistributedBackend::Nccl => Backend::Nccl,
+            DistributedBackend::Gloo => Backend::Gloo,
+        };
+        let plans = plans.of_torch(backend, torch);
         let registry = Arc::new(Registry::new()?);
         let bytes: Arc<[u8]> = match &scenario.data {
             Data::BuiltIn => BUILT_IN_TEXT.as_bytes().into(),

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Determinism, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe};
+use super::{
+    DataParallelKind, Determinism, DistributedBackend, LocalOrder, LrDecayStyle, Normalization,
+    PositionEmbedding, Recipe,
+};
 use crate::diagnostic::{Diagnostic, InvalidInput, Source};
 
 impl Recipe {
@@ -73,6 +76,10 @@ impl Recipe {
             align_param_gather: true,
             ddp_reduce_scatter_with_fp32_accumulation: false,
             ddp_bucket_size: None,
+            ddp: DataParallelKind::Megatron,
+            bucket_cap_mb: None,
+            find_unused_parameters: false,
+            distributed_backend: DistributedBackend::Nccl,
             recompute_granularity: None,
             recompute_method: None,
             recompute_num_layers: 0,

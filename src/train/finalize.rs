@@ -101,6 +101,7 @@ pub fn meet_embedding(rank: &mut Rank, reduction: &Reduction<'_>, gradients: &Gr
         layout,
         store,
         groups,
+        ..
     } = *reduction;
     let mut places = store.parameters.iter().zip(&store.offsets);
     let shared = places.find(|(parameter, _)| parameter.is_shared_embedding());

@@ -30,6 +30,8 @@ pub struct Reduction<'a> {
     /// All chunks' parameters; the slots of each bucket lie one bucket after another.
     pub store: &'a ParameterStore,
     pub groups: GroupIds,
+    /// The first step of its process, whose buckets torch's DDP lays out anew.
+    pub is_first_step: bool,
 }
 
 /// What a bucket's reduction is waited for by.
@@ -46,6 +48,9 @@ pub enum Sent {
 pub fn shards(options: &TrainOptions) -> bool {
     options.use_distributed_optimizer && options.layout.instance_size() > 1
 }
+
+/// The op that reduces a process's first gradients in torch's DDP.
+pub const FIRST_BUCKETS: &str = "all_reduce_in_first_buckets";
 
 /// The module that a bucket's reduction is named by.
 const BUCKET: &str = "ddp.bucket";
@@ -197,13 +202,15 @@ impl Gradients {
         let (options, groups) = (reduction.options, reduction.groups);
         let bucket = &reduction.layout.buckets[number];
         let words = self.words(options, bucket);
-        let (family, group) = (Family::DpGradients, groups.intra_instance);
+        let (family, op) = match options.torch_ddp {
+            Some(_) if reduction.is_first_step => (Family::FirstBuckets, FIRST_BUCKETS),
+            _ => (Family::DpGradients, "all_reduce"),
+        };
+        let group = groups.intra_instance;
         let edge = format!("grad_reduce.bucket{number}");
         rank.edge(&edge, |rank| {
             match (self.shard_of(options, bucket), self.received) {
-                (None, _) => {
-                    rank.all_reduce("all_reduce", family, groups.data, words, Combine::Sum)
-                }
+                (None, _) => rank.all_reduce(op, family, groups.data, words, Combine::Sum),
                 (Some(shard), None) => {
                     rank.reduce_scatter("reduce_scatter", family, group, words, shard)
                 }

@@ -45,6 +45,8 @@ pub struct Trainer {
     loss: Option<Tensor>,
     /// Whether other ranks' shards of the parameters are those of the step before.
     stale: bool,
+    /// No step of this process has ended.
+    is_first_step: bool,
 }
 
 impl Trainer {
@@ -105,6 +107,7 @@ impl Trainer {
             optimizer,
             // As Megatron, whose hooks are off in a process's first step.
             stale: false,
+            is_first_step: true,
         };
         trainer.fill(rank, initial, state, rng)?;
         trainer.declare(rank, rng);
@@ -134,6 +137,7 @@ impl Trainer {
             layout: &self.layout,
             store: &self.store,
             groups: self.groups,
+            is_first_step: self.is_first_step,
         };
         let (gradients, optimizer) = (&self.gradients, &self.optimizer);
         let stage = self.place.stage;
@@ -152,6 +156,7 @@ impl Trainer {
         if shards(&self.options) && !self.stale {
             optimizer.gather_all(rank, &reduction);
         }
+        self.is_first_step = false;
         rank.module("data", |rank| {
             let cell = [self.data_position];
             let samples = [self.options.global_batch_size];

@@ -87,6 +87,7 @@ pub fn small_options() -> TrainOptions {
         align_grad_reduce: true,
         overlap_param_gather: false,
         align_param_gather: true,
+        torch_ddp: None,
         lr: 1e-3,
         lr_decay_style: LrDecayStyle::Constant,
         lr_decay_iters: 100,

@@ -94,6 +94,7 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Plain) -> TrainOptions {
         align_grad_reduce: true,
         overlap_param_gather: false,
         align_param_gather: true,
+        torch_ddp: None,
         lr: 1e-3,
         lr_decay_style: LrDecayStyle::Constant,
         lr_decay_iters: 8,
