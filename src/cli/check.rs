@@ -6,11 +6,12 @@ use clap::Args;
 
 use super::output::{Output, talk};
 use super::progress::Bars;
-use super::{JobArgs, RunArgs, memory, prover, regression};
+use super::{JobArgs, RunArgs, faults, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::engine::EngineChoice;
 use crate::prove::CheckOptions;
 use crate::prove::outcome::Outcome;
+use crate::prove::session::CheckError;
 use crate::recipe::ReshardLayout;
 use crate::report::{Exit, Report, Requirement};
 use crate::scenario::{Grade, Overrides, Scenario};
@@ -37,6 +38,9 @@ pub(super) struct CheckArgs {
     /// Only say what is wrong with the files, without running anything
     #[arg(long, conflicts_with_all = ["require", "accept", "no_save"])]
     lint_only: bool,
+    /// List every place that a fault of `[fault]` can strike, without checking anything
+    #[arg(long, conflicts_with_all = ["lint_only", "require", "accept", "native_races"])]
+    list_faults: bool,
     /// Resume on this layout, too: tensor x pipeline x virtual stages, such as 1x4xNone (may be
     /// repeated; replaces the scenario's `checkpoint.reshard`)
     #[arg(long, value_name = "TPxPPxVPP")]
@@ -116,6 +120,9 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
         Err(diagnostics) => return output.refuse(name, diagnostics, Exit::Usage),
     };
     output.remark(&loaded.warnings);
+    if args.list_faults {
+        return list_faults(name, loaded.scenario, options, output);
+    }
     let mut scenario = loaded.scenario;
     scenario.accept_input |= args.accept.is_some();
     if scenario.compares_nothing() {
@@ -129,15 +136,36 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
     regression::replay_first(&scenario, options, &bars);
     match prover::check(scenario.clone(), options, &bars) {
         Ok(outcome) => finish(args, path, options, &scenario, outcome, output),
-        Err(error) => {
-            let exit = prover::exit_of(&error);
-            let message = format!("{}: {error}", scenario.name);
-            let mut finding = Diagnostic::error("not-checked", message);
-            if let Some(help) = prover::help_of(&error) {
-                finding = finding.with_help(help);
-            }
-            output.refuse(name, vec![finding], exit)
+        Err(error) => not_checked(name, &scenario, &error, output),
+    }
+}
+
+fn not_checked(name: String, of: &Scenario, error: &CheckError, output: &mut Output) -> Exit {
+    let exit = prover::exit_of(error);
+    let message = format!("{}: {error}", of.name);
+    let mut finding = Diagnostic::error("not-checked", message);
+    if let Some(help) = prover::help_of(error) {
+        finding = finding.with_help(help);
+    }
+    output.refuse(name, vec![finding], exit)
+}
+
+fn list_faults(
+    name: String,
+    scenario: Scenario,
+    options: &CheckOptions,
+    output: &mut Output,
+) -> Exit {
+    if let Some((finding, exit)) = memory::refusal(&scenario, options) {
+        return output.refuse(name, vec![finding], exit);
+    }
+    match prover::fault_places(scenario.clone(), options) {
+        Ok(places) => {
+            let human = faults::to_human(&scenario.name, &places);
+            output.listing(&human, &faults::to_json(&name, &places));
+            Exit::Proved
         }
+        Err(error) => not_checked(name, &scenario, &error, output),
     }
 }
 

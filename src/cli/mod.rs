@@ -3,6 +3,7 @@
 mod check;
 mod doctor;
 mod engine;
+mod faults;
 mod import;
 mod memory;
 mod output;

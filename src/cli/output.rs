@@ -116,6 +116,14 @@ impl Output {
         exit
     }
 
+    /// What is asked about a scenario instead of a check.
+    pub fn listing(&mut self, human: &str, json: &serde_json::Value) {
+        match self.format {
+            Format::Json => self.data(&self.json(json)),
+            _ => self.data(human),
+        }
+    }
+
     /// Warnings about a scenario that is checked all the same. For people they are talk.
     pub fn remark(&mut self, warnings: &[Diagnostic]) {
         match self.format {

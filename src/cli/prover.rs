@@ -1,6 +1,7 @@
 //! The one seam between the command line and the proofs.
 
 use crate::engine::EngineError;
+use crate::prove::faults::FaultPlace;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::CheckError;
 use crate::prove::{CheckOptions, Progress, Token, TokenError};
@@ -15,6 +16,14 @@ pub(super) fn check(
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
     crate::prove::check(scenario, options.clone(), progress)
+}
+
+/// Every place that a fault can strike.
+pub(super) fn fault_places(
+    scenario: Scenario,
+    options: &CheckOptions,
+) -> Result<Vec<FaultPlace>, CheckError> {
+    crate::prove::faults::places(scenario, options)
 }
 
 /// Reproduces the difference that `token` names.
@@ -37,6 +46,9 @@ pub(super) fn help_of(error: &CheckError) -> Option<&'static str> {
             "repeat the --engine and --adapter of the check, on its machine; a token of another \
              version of bitproof cannot be replayed: check again",
         ),
+        CheckError::UnmetFaults(_) => {
+            Some("`bitproof check FILE --list-faults` lists every place that a fault can strike")
+        }
         _ => None,
     }
 }
@@ -49,6 +61,7 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
         | CheckError::Corpus(_)
         | CheckError::Checkpoint(_)
         | CheckError::Token(_)
+        | CheckError::UnmetFaults(_)
         | CheckError::Input(_) => Exit::Usage,
         CheckError::World(error) => match error {
             WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. } => Exit::Divergent,

@@ -1,6 +1,7 @@
 //! The outcome of a check in its final form: verdicts, witness, certificate, and what none of them
 //! says.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::fault::Component;
@@ -58,10 +59,12 @@ pub(super) fn outcome(
         across: verdicts.across,
         imported: scenario.imported.clone(),
         recipe: scenario.recipe.clone(),
+        faults: scenario.fault_words(),
         engine: session.engine_identity(),
         steps: scenario.steps,
         ranks: session.ranks(),
         nodes: findings.reference.nodes,
+        peak_bytes: peak(&findings.reference),
         points: points(session, &findings.sweep),
         input_points: input_points(&findings.sweep),
         input_point_count: findings.sweep.input_point_count,
@@ -137,6 +140,13 @@ fn sampling(sweep: &Sweep) -> Option<String> {
          {}, none of them parts with a probability above {bound:.3} under these orders",
         1.0 - SAMPLING_DELTA
     ))
+}
+
+/// The most that a rank held at once, and the first one that did.
+fn peak(record: &RunRecord) -> Option<(u64, u32)> {
+    let peaks = record.peak_bytes.iter();
+    let (rank, bytes) = peaks.max_by_key(|(rank, bytes)| (**bytes, Reverse(**rank)))?;
+    Some((*bytes, *rank))
 }
 
 fn hazards(findings: &Findings) -> Vec<Hazard> {

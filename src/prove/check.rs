@@ -14,7 +14,7 @@ use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Progress, grade, memory};
+use crate::prove::{Progress, faults, grade, memory};
 use crate::scenario::{OracleKind, Scenario};
 use crate::world::{Observer, RunOptions, RunRecord};
 
@@ -105,6 +105,8 @@ pub fn check(
         None
     };
 
+    faults::refuse_unmet(&mut session)?;
+
     let reshardings = reshardings(&session, &reference, &sweep, progress)?;
 
     progress.begin(
@@ -150,6 +152,7 @@ pub fn reference_run(
         cuts,
         hazard_steps_max: memory::hazard_steps(scenario),
         measure_writes: true,
+        faults: session.corruption(),
         ..RunOptions::default()
     };
     let steps = session.steps();

@@ -3,6 +3,7 @@
 pub mod certificate;
 pub mod check;
 pub mod effect;
+pub mod faults;
 pub mod full_size;
 pub mod grade;
 pub mod memory;

@@ -23,11 +23,15 @@ pub struct Outcome {
     /// The job that the scenario was made from, if it was.
     pub imported: Option<Imported>,
     pub recipe: Recipe,
+    /// What is wrong on purpose, a sentence each.
+    pub faults: Vec<String>,
     pub engine: EngineIdentity,
     pub steps: u32,
     pub ranks: u32,
     /// Nodes of the reference run.
     pub nodes: u64,
+    /// The most that one rank held at once, in bytes of the job's own types, and the rank.
+    pub peak_bytes: Option<(u64, u32)>,
     /// Choice points, by family and rung.
     pub points: Vec<PointCount>,
     /// The first points that hold for this run's inputs only.

@@ -77,6 +77,7 @@ fn refuses_recipe(error: &CheckError) -> bool {
         CheckError::Environment(_)
         | CheckError::Options(_)
         | CheckError::Corpus(_)
+        | CheckError::UnmetFaults(_)
         | CheckError::Input(_) => true,
         CheckError::Kernel(_)
         | CheckError::Engine(_)

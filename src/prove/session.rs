@@ -1,14 +1,17 @@
 //! A scenario made ready to run: its world, its training program, and an engine.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::engine::self_test::SelfTest;
 use crate::engine::{Engine, EngineError, EngineIdentity};
+use crate::fault::{BitFlip, Fault};
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
 use crate::plan::{Backend, Environment, EnvironmentError};
 use crate::prove::check::CheckOptions;
+use crate::prove::faults::Unmet;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::memory;
 use crate::prove::plans::AllocationPlans;
@@ -23,7 +26,8 @@ use crate::train::{
     OptionsError, Run, TorchBuckets, TrainOptions, program,
 };
 use crate::world::{
-    Communicator, GroupId, Observer, RunOptions, RunRecord, Unobserved, World, WorldError,
+    Communicator, GroupId, Observer, PlantedFault, RunOptions, RunRecord, Unobserved, World,
+    WorldError,
 };
 
 /// Rounded additions that the ladder may spend on one element.
@@ -52,10 +56,17 @@ pub enum CheckError {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error("{}", told(.0))]
+    UnmetFaults(Vec<Unmet>),
     #[error("{0}")]
     Input(String),
     #[error("internal: {0}")]
     Internal(String),
+}
+
+fn told(unmet: &[Unmet]) -> String {
+    let told: Vec<String> = unmet.iter().map(ToString::to_string).collect();
+    told.join("; ")
 }
 
 /// Everything that runs of one scenario share.
@@ -75,6 +86,9 @@ pub struct Session {
     /// What the engine's arithmetic gave on expressions that compilers rewrite.
     pub self_test: SelfTest,
     how: CheckOptions,
+    /// The scenario's faults that some run has met.
+    pub(super) faults_met: BTreeSet<Fault>,
+    pub(super) flips_met: BTreeSet<BitFlip>,
 }
 
 impl Session {
@@ -147,6 +161,8 @@ impl Session {
             engine,
             self_test,
             how: how.clone(),
+            faults_met: BTreeSet::new(),
+            flips_met: BTreeSet::new(),
             scenario,
             environment,
             allocations,
@@ -212,7 +228,8 @@ impl Session {
         &self.world.communicators[group as usize].name
     }
 
-    /// Runs the given steps; `checkpoint` is what a fresh process loads first.
+    /// Runs the given steps, with the scenario's faults; `checkpoint` is what a fresh process loads
+    /// first.
     pub fn run(
         &mut self,
         options: &RunOptions,
@@ -227,8 +244,20 @@ impl Session {
             saves_after: memory::states_kept(&self.scenario),
         };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);
-        self.world
-            .run(self.engine.as_mut(), options, &program, observer)
+        let named = self.scenario.faults.named.iter().cloned();
+        let mut options = options.clone();
+        options.faults.extend(named.map(PlantedFault::Named));
+        let engine = self.engine.as_mut();
+        let record = self.world.run(engine, &options, &program, observer)?;
+        self.faults_met.extend(record.faults_met.keys().cloned());
+        self.flips_met.extend(record.flips_met.iter().cloned());
+        Ok(record)
+    }
+
+    /// What a machine does to the reference run, and to no other.
+    pub fn corruption(&self) -> Vec<PlantedFault> {
+        let flips = self.scenario.faults.flips.iter().cloned();
+        flips.map(PlantedFault::Flip).collect()
     }
 
     /// A run that nothing watches.

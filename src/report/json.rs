@@ -47,10 +47,14 @@ impl Report {
             "expect": expect,
             "import": outcome.imported,
             "recipe": shortest(&outcome.recipe),
+            "faults": outcome.faults,
             "engine": outcome.engine,
             "steps": outcome.steps,
             "ranks": outcome.ranks,
             "nodes": outcome.nodes,
+            "peak_bytes": outcome.peak_bytes.map(|(bytes, rank)| {
+                json!({ "bytes": bytes, "rank": rank })
+            }),
             "choice_points": choice_points(&outcome.points),
             "input_points": { "count": outcome.input_point_count, "first": outcome.input_points },
             "sampling": outcome.sampling,

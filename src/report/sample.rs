@@ -70,6 +70,8 @@ pub fn proved() -> Outcome {
         input_points: Vec::new(),
         input_point_count: 0,
         sampling: None,
+        faults: Vec::new(),
+        peak_bytes: None,
         hazards: Vec::new(),
         hazards_beyond: 0,
         notes: Vec::new(),

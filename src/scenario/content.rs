@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{CheckpointPlan, Data, Expectation, Free, FullSize, OracleKind, Scenario};
+use super::{CheckpointPlan, Data, Expectation, Faults, Free, FullSize, OracleKind, Scenario};
 use crate::recipe::Recipe;
 
 /// Changes whenever the meaning of a hashed field changes; part of every content hash.
@@ -23,6 +23,8 @@ struct Content<'a> {
     oracles: &'a BTreeSet<OracleKind>,
     steps: u32,
     checkpoint: &'a CheckpointPlan,
+    #[serde(skip_serializing_if = "Faults::is_empty")]
+    fault: &'a Faults,
     full_size: &'a Option<FullSize>,
     data: String,
     seed: u64,
@@ -45,6 +47,8 @@ struct SelfContained<'a> {
     data_blake3: Option<String>,
     allocations: Vec<InlineAllocation<'a>>,
     checkpoint: &'a CheckpointPlan,
+    #[serde(skip_serializing_if = "Faults::is_empty")]
+    fault: &'a Faults,
     #[serde(skip_serializing_if = "Option::is_none")]
     full_size: &'a Option<FullSize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +102,7 @@ impl Scenario {
             oracles: &self.oracles,
             steps: self.steps,
             checkpoint: &self.checkpoint,
+            fault: &self.faults,
             full_size: &self.full_size,
             data: match self.data.blake3() {
                 None => "built-in".to_string(),
@@ -139,6 +144,7 @@ impl Scenario {
                 })
                 .collect(),
             checkpoint: &self.checkpoint,
+            fault: &self.faults,
             full_size: &self.full_size,
             expect: &self.expect,
             recipe: &self.recipe,

@@ -137,13 +137,14 @@ fn document(source: &Source, overrides: &Overrides, findings: &mut Findings) -> 
 }
 
 /// Keys of a scenario that no recipe has: what `--set` means by them around a bare recipe, too.
-const SCENARIO_KEYS: [&str; 10] = [
+const SCENARIO_KEYS: [&str; 11] = [
     "recipe",
     "accept",
     "allocations",
     "checkpoint",
     "data",
     "expect",
+    "fault",
     "free",
     "full_size",
     "oracles",

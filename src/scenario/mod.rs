@@ -4,6 +4,7 @@
 mod allocation;
 mod choice;
 mod content;
+mod faults;
 mod find;
 mod full_size;
 mod grade;
@@ -17,6 +18,7 @@ mod reshard;
 pub mod strategies;
 
 pub use choice::{ChoiceVariable, Scope, Values};
+pub use faults::Faults;
 pub use find::{Found, find_by_hash};
 pub use full_size::{FullModel, FullSize};
 pub use grade::Grade;
@@ -41,6 +43,8 @@ pub const ALLOCATIONS_MAX: usize = 64;
 pub const RESTARTS_MAX: usize = 64;
 /// Layouts that one scenario is resumed on.
 pub const RESHARDS_MAX: usize = 8;
+/// Faults of one scenario.
+pub const FAULTS_MAX: usize = 64;
 /// Longest training text: 1 GiB.
 pub const DATA_BYTES_MAX: u64 = 1 << 30;
 
@@ -138,6 +142,8 @@ pub struct Scenario {
     pub free: BTreeSet<Free>,
     pub oracles: BTreeSet<OracleKind>,
     pub checkpoint: CheckpointPlan,
+    /// What is wrong with the recipe, on purpose.
+    pub faults: Faults,
     /// The job that this scenario stands for.
     pub full_size: Option<FullSize>,
     pub data: Data,

@@ -40,7 +40,7 @@ pub(super) fn scenario(
     let data = data(&mut reader, site, overrides);
     // What follows needs the recipe's sizes; without them its keys are only known, not judged.
     let Some(recipe) = recipe else {
-        for key in ["steps", "checkpoint", "full_size"] {
+        for key in ["steps", "checkpoint", "fault", "full_size"] {
             reader.entry(key);
         }
         reader.finish();
@@ -50,7 +50,10 @@ pub(super) fn scenario(
     let steps = steps(&mut reader, overrides, &recipe);
     let full_size = reader.table("full_size");
     let full_size = full_size.map(|table| FullSize::read(table, &recipe, reader.findings));
-    let (checkpoint, oracles) = checkpoint(&mut reader, oracles, steps, &recipe);
+    let (mut checkpoint, oracles) = checkpoint(&mut reader, oracles, steps, &recipe);
+    let ranks = recipe.world_size.max(1);
+    let bounds = faults::Bounds { ranks, steps };
+    let faults = faults::read(&mut reader, bounds, &mut checkpoint);
     reader.finish();
     let data = data?;
     data_is_long_enough(&data, &recipe, findings)?;
@@ -63,6 +66,7 @@ pub(super) fn scenario(
         free,
         oracles,
         checkpoint,
+        faults,
         full_size,
         data,
         seed: overrides.seed.unwrap_or(seed),

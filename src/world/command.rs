@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::plan::{Combine, Init};
-use crate::world::rank::{GroupId, LocalOrder, Segments, Tensor};
+use crate::world::order::QueryId;
+use crate::world::rank::{GroupId, LocalOrder, Segments, StreamId, Tensor};
 use crate::world::site::{Family, Name, Site};
 
 /// One entry of a stream.
@@ -39,30 +40,44 @@ pub enum Command {
         name: Arc<str>,
         poison: Option<u32>,
     },
-    /// The stream has reached the end of an allocation: `tensor` is its whole block.
+    /// The stream has reached the end of an allocation: `tensor` is its whole block. `users` may
+    /// go on with it: whoever gets the block next waits for them.
     Free {
         tensor: Tensor,
+        users: Arc<[StreamId]>,
     },
     Collective(Collective),
     Send {
         to: u32,
         tensor: Tensor,
-        ticket: u32,
+        ticket: Ticket,
     },
     Recv {
         from: u32,
         tensor: Tensor,
-        ticket: u32,
+        ticket: Ticket,
     },
-    /// The stream has reached this point: completes ticket `ticket`.
+    /// The stream has reached this point: completes the ticket.
     Record {
-        ticket: u32,
+        ticket: Ticket,
     },
-    /// The stream goes on once ticket `ticket` is complete. `edge` is the name by which a scenario
-    /// can leave the wait out.
+    /// The stream goes on once the ticket is complete. On the host's stream, the host does.
     Wait {
-        ticket: u32,
-        edge: Name,
+        ticket: Ticket,
+    },
+    /// The host asks whether the ticket is complete, and goes on with either answer.
+    Query {
+        ticket: Ticket,
+        id: QueryId,
+    },
+    /// The host reads its own memory, whatever streams may be doing to it.
+    HostRead {
+        from: Tensor,
+    },
+    /// The host writes its own memory, whatever streams may be doing to it.
+    HostWrite {
+        to: Tensor,
+        words: Arc<[u32]>,
     },
     Read {
         from: Tensor,
@@ -72,6 +87,15 @@ pub enum Command {
         tensors: Vec<(Arc<str>, Tensor)>,
         recall: Recall,
     },
+}
+
+/// A point that a stream reaches, and that others wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The how-manieth of its rank.
+    pub number: u32,
+    /// The name of the edge to whoever waits: a scenario can leave it out.
+    pub edge: Name,
 }
 
 /// What is done with the digests of tensors that are computed twice.
@@ -104,6 +128,19 @@ pub enum LocalFold {
     },
 }
 
+impl Command {
+    /// The ticket that the command completes.
+    pub(crate) fn completes(&self) -> Option<&Ticket> {
+        match self {
+            Command::Record { ticket }
+            | Command::Send { ticket, .. }
+            | Command::Recv { ticket, .. } => Some(ticket),
+            Command::Collective(call) => Some(&call.ticket),
+            _ => None,
+        }
+    }
+}
+
 /// One rank's call of a collective.
 #[derive(Clone, Debug)]
 pub struct Collective {
@@ -111,7 +148,7 @@ pub struct Collective {
     pub kind: CollectiveKind,
     pub input: Tensor,
     pub output: Tensor,
-    pub ticket: u32,
+    pub ticket: Ticket,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

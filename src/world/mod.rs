@@ -12,14 +12,14 @@ pub mod site;
 
 pub use error::WorldError;
 pub use exec::{
-    Drift, NodeRecord, PlantedFault, Program, RANKS_MAX, RunOptions, RunRecord, State, StateTensor,
-    World,
+    Drift, FaultHost, NodeRecord, PlantedFault, Program, QueryPoint, RANKS_MAX, RunOptions,
+    RunRecord, State, StateTensor, World,
 };
 pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{Observer, Unobserved};
-pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, Schedule};
+pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, QueryId, Schedule};
 pub use rank::{
-    Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder, MemoryOptions, Rank,
-    RankError, Segments, SlotFold, StreamId, Tensor,
+    COMPUTE_STREAM, Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder,
+    MemoryOptions, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Name, Phase, Site};

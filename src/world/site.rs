@@ -135,6 +135,16 @@ pub struct Site {
     pub op: Name,
 }
 
+impl Site {
+    /// What faults call the node: `module.op`.
+    pub fn node(&self) -> String {
+        match &*self.module {
+            "" => self.op.to_string(),
+            module => format!("{module}.{}", self.op),
+        }
+    }
+}
+
 impl std::fmt::Display for Site {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "step {}", self.step)?;

@@ -125,7 +125,7 @@ fn freeing_what_a_collective_still_reads_is_a_hazard() {
         assert_eq!(hazard.kind, HazardKind::ReuseWhileInUse, "{hazard}");
         assert_eq!(hazard.first.site.op, "gather x");
         assert_eq!(hazard.buffer.as_deref(), Some("x"));
-        assert_eq!(hazard.second.stream, "stream 0");
+        assert_eq!(hazard.second.stream, "the compute stream");
     }
     let clean = hazards(|rank| {
         reduce_and_free(rank, true);

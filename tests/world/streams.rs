@@ -24,6 +24,7 @@ fn hand_over(edge: fn(&mut Rank)) -> Outcome {
         edge(rank);
         rank.on_stream(SIDE, |rank| scale_add(rank, "use x", [x, y, out], 1.0));
         rank.set_step(0);
+        rank.synchronize_stream(SIDE)?;
         rank.end_step()?;
         show(rank, seen, "out", out)
     })
@@ -54,7 +55,8 @@ fn without_an_event_the_same_program_is_a_hazard() {
     assert!(hazard.first.write && !hazard.second.write);
     assert_eq!(
         hazard.missing_edge,
-        "stream 1 must wait for `make x` on stream 0 before `use x`"
+        "stream 1 must wait for `make x` on the compute stream before `use x`: record an event \
+         behind `make x`"
     );
 }
 
@@ -153,6 +155,6 @@ fn a_stream_waits_for_a_collective_only_if_told() {
     assert_eq!(hazard.occurrences, 2, "both ranks");
     assert_eq!(
         hazard.missing_edge,
-        "stream 0 must wait for `reduce` on the stream of group0 before `use`"
+        "the compute stream must wait for `reduce` before `use`"
     );
 }

@@ -77,6 +77,7 @@ pub fn second_run(
         session.set_workers(workers)?;
         let recorded = RunOptions {
             record_nodes: true,
+            faults: session.corruption(),
             ..RunOptions::default()
         };
         let a = session.plain_run(&recorded, steps)?;

@@ -85,7 +85,7 @@ pub fn resume(
 }
 
 /// Writes the checkpoint, reads it back, and runs on from it up to step `until`.
-fn run_on(
+pub(crate) fn run_on(
     session: &mut Session,
     restart: &Restart<'_>,
     until: u32,

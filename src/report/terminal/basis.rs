@@ -78,6 +78,9 @@ pub(super) fn certificate(page: &mut Page, outcome: &Outcome, detail: Detail) {
         counted(u64::from(outcome.ranks), "rank"),
         counted(outcome.nodes, "node"),
     ));
+    if !outcome.faults.is_empty() {
+        page.sentence(2, &format!("faults: {}", outcome.faults.join("; ")));
+    }
     let engine = &outcome.engine;
     let versions: Vec<String> = engine
         .versions
@@ -127,6 +130,10 @@ fn variables(page: &mut Page, variables: &[ChoiceVariable]) {
 }
 
 fn in_full(page: &mut Page, outcome: &Outcome, certificate: &Certificate) {
+    if let Some((bytes, rank)) = outcome.peak_bytes {
+        let bytes = grouped(bytes);
+        page.line(format!("  peak memory {bytes} bytes, on rank {rank}"));
+    }
     for (name, hash) in [
         ("scenario", &outcome.scenario.hash),
         ("recipe", &certificate.recipe_hash),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::{EngineError, Span};
 use crate::numerics::Digest;
 use crate::world::error::WorldError;
-use crate::world::memory::LiveInTracker;
+use crate::world::memory::{AccessTracker, LiveInTracker};
 use crate::world::rank::{Allocation, COMPUTE_STREAM, Component, Park, Tensor};
 use crate::world::site::{Name, Phase, Site};
 
@@ -60,7 +60,10 @@ impl Coordinator<'_> {
             self.read_metrics(rank, step)?;
         }
         if let Some(accesses) = &mut self.ranks[rank as usize].accesses {
-            accesses.synchronise();
+            match step {
+                None => accesses.synchronise(),
+                Some(_) => accesses.end_step(),
+            }
         }
         match step {
             None => self.end_setup(rank, live),
@@ -113,11 +116,12 @@ impl Coordinator<'_> {
         let state = &mut self.ranks[rank as usize];
         state.steps_ended += 1;
         let unused = std::mem::take(&mut state.remembered);
-        if state.steps_ended == self.options.hazard_steps_max {
-            state.accesses = None;
+        if state.steps_ended >= self.options.hazard_steps_max {
+            self.stop_following(rank, step);
         }
         self.never_recomputed(rank, step, unused);
         self.plant_state_faults(rank, step)?;
+        self.corrupt_memory(rank, step, live)?;
         let state = &mut self.ranks[rank as usize];
         self.record
             .roots
@@ -133,6 +137,30 @@ impl Coordinator<'_> {
             state.live_in.push((step, tracker));
         }
         Ok(())
+    }
+
+    /// Hazards are no longer looked for, unless the answers to the rank's questions depend on it.
+    fn stop_following(&mut self, rank: u32, step: u32) {
+        let accesses = &mut self.ranks[rank as usize].accesses;
+        let is_needed = accesses.as_ref().is_some_and(AccessTracker::has_queried);
+        if is_needed {
+            return;
+        }
+        if let Some(accesses) = accesses {
+            accesses.judge_joins(Some(step));
+        }
+        self.log_hazards(rank);
+        self.ranks[rank as usize].accesses = None;
+    }
+
+    /// What nobody has waited for, once the run is over.
+    pub fn finish_joins(&mut self) {
+        for rank in 0..self.world.ranks {
+            if let Some(accesses) = &mut self.ranks[rank as usize].accesses {
+                accesses.judge_joins(None);
+            }
+            self.log_hazards(rank);
+        }
     }
 
     /// Scalars that the user sees are read when a step ends.

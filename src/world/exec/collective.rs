@@ -32,7 +32,7 @@ impl Coordinator<'_> {
             let calls = self.take_calls(group, stream);
             self.check_agreement(group, &calls)?;
             for (place, call) in calls.iter().enumerate() {
-                tickets.push((call.rank, stream, call.collective.ticket));
+                tickets.push((call.rank, stream, call.collective.ticket.number));
                 let sends = call.collective.kind.sends(place as u32);
                 if sends {
                     self.on_read(call.rank, call.collective.input);
@@ -299,8 +299,8 @@ impl Coordinator<'_> {
         self.engine
             .copy(&[copy])
             .map_err(|source| at(&to.to_string(), &site, source))?;
-        self.finish_on(from, outlet, *sent_ticket);
-        self.finish_on(to, inlet, *received_ticket);
+        self.finish_on(from, outlet, sent_ticket.number);
+        self.finish_on(to, inlet, received_ticket.number);
         let site = received.site.clone();
         written.push(Written {
             rank: to,
@@ -311,7 +311,7 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    fn pop(&mut self, rank: u32, stream: StreamId) -> Issued {
+    pub(super) fn pop(&mut self, rank: u32, stream: StreamId) -> Issued {
         let state = &mut self.ranks[rank as usize];
         let issued = state.take_head(rank, stream, &mut self.heads);
         issued.expect("head was seen")

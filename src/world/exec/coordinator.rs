@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::engine::{Engine, EngineError, ProgramId, Span};
+use crate::fault::FaultKind;
 use crate::kernel::Kernel;
 use crate::world::command::Command;
 use crate::world::error::WorldError;
@@ -15,14 +16,15 @@ use crate::world::fold::{FoldLab, FoldPrograms};
 use crate::world::memory::{AccessTracker, HazardLog};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
-use crate::world::rank::{Declaration, GroupId, Park, Parked, RankError, Reply, Tensor};
+use crate::world::rank::{Declaration, GroupId, HOST, Park, Parked, RankError, Reply, Tensor};
 use crate::world::site::Site;
 
 use super::heads::Heads;
+use super::hosts::FaultLog;
 use super::local::SlotPlans;
 use super::planted::CommandFaults;
 use super::rank_state::RankState;
-use super::{NodeRecord, RunOptions, RunRecord, World, stall};
+use super::{NodeRecord, PlantedFault, RunOptions, RunRecord, World, stall};
 
 /// Notes that are kept; more are only counted.
 const NOTES_MAX: usize = 256;
@@ -48,6 +50,7 @@ pub(super) struct Coordinator<'a> {
     /// Waves of this step so far.
     pub wave: u32,
     hazards: HazardLog,
+    fault_log: FaultLog,
     command_faults: CommandFaults,
     pub heads: Heads,
     pub slot_plans: SlotPlans,
@@ -103,6 +106,7 @@ impl<'a> Coordinator<'a> {
             noted: Vec::new(),
             wave: 0,
             hazards: HazardLog::default(),
+            fault_log: FaultLog::new(options.list_faults),
             command_faults: CommandFaults::new(&options.faults),
             heads: Heads::new(world.ranks, &world.communicators),
             slot_plans: SlotPlans::new(),
@@ -126,6 +130,9 @@ impl<'a> Coordinator<'a> {
         result.map_err(|error| self.blamed(error))?;
         released?;
         self.finish_live_in();
+        self.finish_joins();
+        self.record.faults_met = self.fault_log.met;
+        self.record.fault_hosts = self.fault_log.hosts;
         (self.record.hazards, self.record.hazards_beyond) = self.hazards.finish();
         self.record.memory_words = self.ranks.iter().map(|r| u64::from(r.memory.words())).sum();
         Ok(self.record)
@@ -150,7 +157,7 @@ impl<'a> Coordinator<'a> {
             .any(|rank| !rank.finished || rank.park.is_some())
         {
             self.gather()?;
-            while self.run_wave()? {}
+            while self.run_wave()? || self.run_host_wave()? {}
             self.take_digests()?;
             self.wake()?;
         }
@@ -183,20 +190,22 @@ impl<'a> Coordinator<'a> {
     fn absorb(&mut self, mut parked: Parked) -> Result<(), WorldError> {
         let rank = parked.rank;
         let registry = &self.world.registry;
-        let struck = self
-            .command_faults
-            .strike(rank, &mut parked.issued, registry);
+        let struck =
+            self.command_faults
+                .strike(rank, &mut parked.issued, registry, &mut self.fault_log);
         self.record.faults_planted += struck;
-        if matches!(parked.park, Park::Step { .. }) {
-            self.command_faults.end_step(rank);
+        for (kind, step, name) in &parked.asked {
+            self.meet_asked(rank, *kind, *step, name);
         }
+        let peak = self.record.peak_bytes.entry(rank).or_insert(0);
+        *peak = parked.peak_bytes.max(*peak);
         let state = &mut self.ranks[rank as usize];
         let grown = state.memory.grow(self.engine, parked.extent_words);
         grown.map_err(|source| at(&rank.to_string(), "memory", source))?;
         self.heads.stir(rank);
         for (stream, issued) in parked.issued {
             if let Some(accesses) = &mut state.accesses {
-                accesses.issued(&issued);
+                accesses.issued(stream, &issued);
             }
             let queue = state.streams.entry(stream).or_default();
             if queue.is_empty() {
@@ -215,6 +224,18 @@ impl<'a> Coordinator<'a> {
             self.declare(rank, declaration);
         }
         Ok(())
+    }
+
+    /// The program has asked whether a fault strikes here.
+    fn meet_asked(&mut self, rank: u32, kind: FaultKind, step: u32, name: &str) {
+        self.fault_log.seen(kind, name, rank, step);
+        for fault in &self.options.faults {
+            if let PlantedFault::Named(fault) = fault
+                && fault.strikes(kind, name, rank, step)
+            {
+                self.fault_log.met(fault);
+            }
+        }
     }
 
     fn declare(&mut self, rank: u32, declaration: Declaration) {
@@ -266,6 +287,17 @@ impl<'a> Coordinator<'a> {
         Ok(ran)
     }
 
+    /// What hosts do themselves, after everything that could run before; false when there is
+    /// nothing.
+    fn run_host_wave(&mut self) -> Result<bool, WorldError> {
+        let mut written = Vec::new();
+        let ran = self.run_hosts(&mut written)?;
+        self.account(written)?;
+        self.wave += u32::from(ran);
+        self.record.waves += u64::from(ran);
+        Ok(ran)
+    }
+
     /// Records, waits and the bounds of allocations cost no wave: they run until a stream is
     /// blocked or has work at its head.
     fn advance_tickets(&mut self, stirred: &[u32]) -> Result<(), WorldError> {
@@ -280,14 +312,19 @@ impl<'a> Coordinator<'a> {
         let state = &mut self.ranks[rank as usize];
         let mut moved = false;
         let mut place = None;
-        while let Some(stream) = state.stream_after(place) {
-            place = Some(stream);
+        // The host's own come first: it had done them when it issued what follows.
+        let mut next = Some(HOST);
+        while let Some(stream) = next {
+            if stream != HOST {
+                place = Some(stream);
+            }
+            next = state.stream_after(place).filter(|stream| *stream != HOST);
             while state.has_free_head(stream) {
                 moved = true;
                 let issued = state.take_head(rank, stream, &mut self.heads);
                 let issued = issued.expect("a head was seen");
                 match issued.command {
-                    Command::Record { ticket } => state.complete(ticket),
+                    Command::Record { ticket } => state.complete(ticket.number),
                     Command::Alloc {
                         tensor,
                         poison: Some(word),
@@ -316,6 +353,7 @@ impl<'a> Coordinator<'a> {
 
     /// Has what the wave wrote digested, as it is now.
     fn account(&mut self, written: Vec<Written>) -> Result<(), WorldError> {
+        self.corrupt_nodes(&written)?;
         let spans: Vec<Span> = written.iter().map(|written| written.span).collect();
         let noted = self.engine.note(&spans);
         noted.map_err(|source| at("all", "digest", source))?;
@@ -395,17 +433,21 @@ impl<'a> Coordinator<'a> {
             .iter()
             .any(|rank| rank.park.is_some() || !rank.idle());
         if ready.is_empty() && stuck {
-            return Err(stall::report(self));
+            return match self.deny_queries() {
+                true => self.wake(),
+                false => Err(stall::report(self)),
+            };
         }
         self.boundaries(&ready)?;
         for rank in ready {
             let state = &mut self.ranks[rank as usize];
             let reply = match state.park.take() {
                 Some(Park::Finished(_)) | None => continue,
-                Some(Park::Read) => Reply::Words(state.read_words.take().unwrap_or_default()),
-                Some(Park::Setup { .. }) => Reply::Go,
-                Some(Park::Step { .. }) => {
-                    state.tickets.clear();
+                Some(Park::Read | Park::Host) => {
+                    Reply::Words(state.read_words.take().unwrap_or_default())
+                }
+                Some(Park::Setup { .. } | Park::Step { .. }) => {
+                    state.forget_tickets();
                     Reply::Go
                 }
             };
@@ -421,6 +463,7 @@ impl<'a> Coordinator<'a> {
         let state = &self.ranks[rank as usize];
         match &state.park {
             Some(Park::Read) => state.read_words.is_some(),
+            Some(Park::Host) => state.head(HOST).is_none(),
             Some(Park::Setup { .. } | Park::Step { .. }) => together,
             Some(Park::Finished(_)) => state.idle(),
             None => false,

@@ -129,7 +129,7 @@ impl Coordinator<'_> {
         })
     }
 
-    fn written(&self, rank: u32, issued: &Issued, tensor: Tensor) -> Written {
+    pub(super) fn written(&self, rank: u32, issued: &Issued, tensor: Tensor) -> Written {
         let span = self.ranks[rank as usize].memory.span(tensor);
         Written {
             rank,

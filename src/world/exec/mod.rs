@@ -4,10 +4,14 @@
 mod boundary;
 mod collective;
 mod coordinator;
+mod corruption;
 mod heads;
+mod host;
+mod hosts;
 mod local;
 mod measure;
 mod planted;
+mod protection;
 mod rank_state;
 mod recall;
 mod stall;
@@ -17,15 +21,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::Engine;
+use crate::fault::{BitFlip, Fault, FaultKind};
 use crate::kernel::Registry;
 use crate::numerics::{Digest, Dtype};
 use crate::world::error::WorldError;
 use crate::world::fold::FoldFault;
 use crate::world::memory::{Hazard, LiveIn};
 use crate::world::observer::Observer;
-use crate::world::order::{NodeId, PlanSource, Schedule};
+use crate::world::order::{NodeId, PlanSource, QueryId, Schedule};
 use crate::world::rank::{Communicator, Component, GroupId, MemoryOptions, Rank, RankError};
-use crate::world::site::Site;
+use crate::world::site::{Name, Site};
+
+pub use hosts::FaultHost;
 
 /// The most ranks a world can have.
 pub const RANKS_MAX: u32 = 65_536;
@@ -51,6 +58,8 @@ pub struct RunOptions {
     /// The most launches that one engine call gets; 0 means a whole wave.
     pub batch_launches_max: usize,
     pub faults: Vec<PlantedFault>,
+    /// Keeps a list of every place that a named fault could strike.
+    pub list_faults: bool,
     /// Folds that become arrival-order folds: a planted race.
     pub arrival_at: BTreeSet<NodeId>,
     /// Keeps a record of every node, to name the first that differs.
@@ -69,9 +78,13 @@ pub struct RunOptions {
     pub keep_setup: bool,
 }
 
-/// A fault to plant, for the mutation score.
+/// A fault to plant: of the scenario, by name, or for the mutation score.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlantedFault {
+    /// Every command, wait or buffer of that name.
+    Named(Fault),
+    /// One bit, once.
+    Flip(BitFlip),
     Fold {
         at: NodeId,
         fault: FoldFault,
@@ -187,6 +200,18 @@ impl std::fmt::Display for Drift {
     }
 }
 
+/// A non-blocking question that a host asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryPoint {
+    pub id: QueryId,
+    pub site: Arc<Site>,
+    /// The edge of what it asked about.
+    pub edge: Name,
+    pub ready: bool,
+    /// The other answer could have been given, too.
+    pub open: bool,
+}
+
 /// What one run left behind.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecord {
@@ -212,6 +237,13 @@ pub struct RunRecord {
     pub hazards_beyond: u64,
     /// Faults of `RunOptions::faults` that found their node, command or state.
     pub faults_planted: u32,
+    /// How often each named fault struck.
+    pub faults_met: BTreeMap<Fault, u64>,
+    /// Bits that have flipped.
+    pub flips_met: BTreeSet<BitFlip>,
+    /// Every place that a named fault could strike, where that was asked for.
+    pub fault_hosts: BTreeMap<(FaultKind, String), FaultHost>,
+    pub queries: Vec<QueryPoint>,
     /// Arrival orders of `RunOptions::schedule` that found their fold.
     pub arrivals_met: u32,
     /// Every buffer at the end of set-up, by (rank, name, occurrence).
@@ -224,6 +256,8 @@ pub struct RunRecord {
     pub notes_beyond: u64,
     /// Words of all ranks' memory at the end.
     pub memory_words: u64,
+    /// The most that each rank held at once, in bytes of the job's own types.
+    pub peak_bytes: BTreeMap<u32, u64>,
 }
 
 impl RunRecord {

@@ -1,15 +1,19 @@
-//! Faults that are planted in the commands of a rank, as they come from its host.
+//! Faults that are planted in the commands of a rank, as they come from its host: those of mutants
+//! by rank, step and number, those of a scenario by name.
 
 use std::collections::BTreeSet;
 
+use crate::fault::{Fault, FaultKind};
 use crate::kernel::Registry;
 use crate::world::command::{Collective, CollectiveKind, Command, Issued};
 use crate::world::rank::{COMPUTE_STREAM, GroupId, StreamId};
 use crate::world::site::Phase;
 
 use super::PlantedFault;
+use super::hosts::FaultLog;
+use super::protection::Protections;
 
-/// A fault and how many commands it could have struck so far.
+/// A mutant's fault and how many commands it could have struck so far.
 struct Pending {
     fault: PlantedFault,
     seen: u32,
@@ -19,8 +23,10 @@ struct Pending {
 /// The faults of a run that change commands.
 pub(super) struct CommandFaults {
     pending: Vec<Pending>,
-    /// (rank, ticket) of the step's collectives: tells their waits from others.
+    named: Vec<Fault>,
+    /// (rank, ticket) of collectives: tells their waits from others.
     collectives: BTreeSet<(u32, u32)>,
+    protections: Protections,
 }
 
 /// What becomes of a command.
@@ -32,38 +38,44 @@ enum Fate {
 
 impl CommandFaults {
     pub fn new(faults: &[PlantedFault]) -> Self {
-        let strikes_commands = |fault: &&PlantedFault| {
-            !matches!(
-                fault,
-                PlantedFault::Fold { .. } | PlantedFault::State { .. }
-            )
-        };
-        let pending = faults.iter().filter(strikes_commands).map(|fault| Pending {
-            fault: fault.clone(),
-            seen: 0,
-            struck: false,
-        });
+        let mut pending = Vec::new();
+        let mut named = Vec::new();
+        for fault in faults {
+            match fault {
+                PlantedFault::Named(fault) => named.push(fault.clone()),
+                PlantedFault::Fold { .. } | PlantedFault::State { .. } | PlantedFault::Flip(_) => {}
+                by_number => pending.push(Pending {
+                    fault: by_number.clone(),
+                    seen: 0,
+                    struck: false,
+                }),
+            }
+        }
         CommandFaults {
-            pending: pending.collect(),
+            pending,
+            named,
             collectives: BTreeSet::new(),
+            protections: Protections::default(),
         }
     }
 
-    /// Strikes `rank`'s commands, which its host issued in this order. Returns how many faults
-    /// found their command.
+    /// Strikes `rank`'s commands, which its host issued in this order. Returns how many mutants'
+    /// faults found their command.
     pub fn strike(
         &mut self,
         rank: u32,
         issued: &mut Vec<(StreamId, Issued)>,
         registry: &Registry,
+        log: &mut FaultLog,
     ) -> u32 {
-        if self.pending.is_empty() {
+        let by_name = !self.named.is_empty() || log.lists;
+        if self.pending.is_empty() && !by_name {
             return 0;
         }
         let mut struck = 0;
         issued.retain_mut(|(stream, issued)| {
-            if let Command::Collective(call) = &issued.command {
-                self.collectives.insert((rank, call.ticket));
+            if let (false, Command::Collective(call)) = (self.pending.is_empty(), &issued.command) {
+                self.collectives.insert((rank, call.ticket.number));
             }
             let mut keep = true;
             for pending in self.pending.iter_mut().filter(|pending| !pending.struck) {
@@ -72,14 +84,61 @@ impl CommandFaults {
                 struck += u32::from(pending.struck);
                 keep &= !matches!(fate, Fate::Dropped);
             }
+            if by_name {
+                let fate = self.meet_by_name(rank, *stream, issued, registry, log);
+                keep &= !matches!(fate, Fate::Dropped);
+            }
             keep
         });
         struck
     }
 
-    /// Tickets are numbered anew.
-    pub fn end_step(&mut self, rank: u32) {
-        self.collectives.retain(|(owner, _)| *owner != rank);
+    /// Every command that a fault can name, and what those that name it do.
+    fn meet_by_name(
+        &mut self,
+        rank: u32,
+        stream: StreamId,
+        issued: &mut Issued,
+        registry: &Registry,
+        log: &mut FaultLog,
+    ) -> Fate {
+        let released = self.protections.follow(rank, stream, issued, registry);
+        let node = issued.site.node();
+        let own = match &issued.command {
+            Command::Wait { ticket } => Some((FaultKind::DropWait, ticket.edge.to_string())),
+            Command::Collective(_) => Some((FaultKind::SkipCollective, node)),
+            Command::Launch { .. } => Some((FaultKind::SkipLaunch, node)),
+            Command::Copy { .. } => Some((FaultKind::SkipCopy, node)),
+            _ => None,
+        };
+        let early = released
+            .into_iter()
+            .map(|name| (FaultKind::ReuseEarly, name));
+        let mut fate = Fate::Untouched;
+        for (kind, name) in own.into_iter().chain(early) {
+            let step = issued.site.step;
+            log.seen(kind, &name, rank, step);
+            let strikes = |fault: &&Fault| fault.strikes(kind, &name, rank, step);
+            let faults: Vec<&Fault> = self.named.iter().filter(strikes).collect();
+            if faults.is_empty() {
+                continue;
+            }
+            faults.into_iter().for_each(|fault| log.met(fault));
+            fate = drop_or_skip(&mut issued.command);
+        }
+        fate
+    }
+}
+
+/// The command never happens; what it would have completed is complete.
+fn drop_or_skip(command: &mut Command) -> Fate {
+    match command {
+        Command::Collective(call) => {
+            let ticket = call.ticket.clone();
+            *command = Command::Record { ticket };
+            Fate::Changed
+        }
+        _ => Fate::Dropped,
     }
 }
 
@@ -99,8 +158,8 @@ impl Pending {
         }
         let in_group = |call: &Collective, group: GroupId| call.group == group;
         let candidate = match (&self.fault, &issued.command) {
-            (PlantedFault::DropWait { .. }, Command::Wait { ticket, .. }) => {
-                stream == COMPUTE_STREAM && collectives.contains(&(rank, *ticket))
+            (PlantedFault::DropWait { .. }, Command::Wait { ticket }) => {
+                stream == COMPUTE_STREAM && collectives.contains(&(rank, ticket.number))
             }
             (
                 PlantedFault::SkipLaunch { .. } | PlantedFault::WrongKernelExtent { .. },
@@ -126,11 +185,6 @@ impl Pending {
 impl PlantedFault {
     fn change(&self, command: &mut Command, registry: &Registry) -> Fate {
         match (self, &mut *command) {
-            (PlantedFault::MissingCall { .. }, Command::Collective(call)) => {
-                let ticket = call.ticket;
-                *command = Command::Record { ticket };
-                Fate::Changed
-            }
             (PlantedFault::MismatchCount { .. }, Command::Collective(call)) => {
                 shorten(call);
                 Fate::Changed
@@ -149,7 +203,7 @@ impl PlantedFault {
                 }
                 Fate::Changed
             }
-            _ => Fate::Dropped,
+            _ => drop_or_skip(command),
         }
     }
 }
@@ -184,8 +238,11 @@ fn target(fault: &PlantedFault) -> (u32, u32, u32) {
         | PlantedFault::MissingCall {
             rank, step, nth, ..
         } => (rank, step, nth),
-        PlantedFault::Fold { .. } | PlantedFault::State { .. } => {
-            unreachable!("strikes no command")
+        PlantedFault::Fold { .. }
+        | PlantedFault::State { .. }
+        | PlantedFault::Flip(_)
+        | PlantedFault::Named(_) => {
+            unreachable!("strikes no command by number")
         }
     }
 }

@@ -19,8 +19,9 @@ pub(super) type Remembered = BTreeMap<(Option<u32>, Arc<str>), Digest>;
 pub(super) struct RankState {
     pub memory: RankMemory,
     pub streams: BTreeMap<StreamId, VecDeque<Issued>>,
-    /// Completed tickets of this step.
+    /// Tickets from `tickets_before` on that are complete; earlier ones all are.
     pub tickets: Vec<bool>,
+    pub tickets_before: u32,
     pub park: Option<Park>,
     pub read_words: Option<Vec<u32>>,
     pub finished: bool,
@@ -50,6 +51,7 @@ impl RankState {
             memory: RankMemory::new(engine, shard)?,
             streams: BTreeMap::new(),
             tickets: Vec::new(),
+            tickets_before: 0,
             park: None,
             read_words: None,
             finished: false,
@@ -84,11 +86,24 @@ impl RankState {
     }
 
     pub fn complete(&mut self, ticket: u32) {
-        let ticket = ticket as usize;
+        let ticket = (ticket - self.tickets_before) as usize;
         if self.tickets.len() <= ticket {
             self.tickets.resize(ticket + 1, false);
         }
         self.tickets[ticket] = true;
+    }
+
+    pub fn is_complete(&self, ticket: u32) -> bool {
+        match ticket.checked_sub(self.tickets_before) {
+            Some(open) => self.tickets.get(open as usize) == Some(&true),
+            None => true,
+        }
+    }
+
+    /// Nothing is queued, so every ticket is complete.
+    pub fn forget_tickets(&mut self) {
+        self.tickets_before += self.tickets.len() as u32;
+        self.tickets.clear();
     }
 
     /// Whether accesses are followed, for hazards or for a live-in set.
@@ -109,12 +124,15 @@ impl RankState {
         Some(issued)
     }
 
+    pub fn head(&self, stream: StreamId) -> Option<&Issued> {
+        self.streams.get(&stream).and_then(VecDeque::front)
+    }
+
     /// Whether the head of `stream` costs nothing and need not wait.
     pub fn has_free_head(&self, stream: StreamId) -> bool {
-        let head = self.streams.get(&stream).and_then(VecDeque::front);
-        match head.map(|issued| &issued.command) {
+        match self.head(stream).map(|issued| &issued.command) {
             Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
-            Some(Command::Wait { ticket, .. }) => self.tickets.get(*ticket as usize) == Some(&true),
+            Some(Command::Wait { ticket }) => self.is_complete(ticket.number),
             _ => false,
         }
     }

@@ -126,7 +126,7 @@ fn verb(command: &Command) -> String {
         Command::Recv { from, tensor, .. } => {
             format!("a receive of {} from rank {from}", tensor.len)
         }
-        Command::Wait { .. } => "a wait".to_string(),
+        Command::Wait { ticket } => format!("a wait for `{}`", ticket.edge),
         Command::Launch { kernel, .. } => format!("a launch of {kernel}"),
         _ => "a command".to_string(),
     }

@@ -2,17 +2,19 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{bounded, unbounded};
 
 use crate::engine::Engine;
+use crate::fault::Fault;
 use crate::world::error::WorldError;
 use crate::world::observer::Observer;
 use crate::world::rank::{Link, Rank, RankError};
 
 use super::coordinator::Coordinator;
-use super::{Program, RunOptions, RunRecord, World};
+use super::{PlantedFault, Program, RunOptions, RunRecord, World};
 
 /// A rank's thread keeps commands on the heap and needs little stack.
 const STACK_BYTES: usize = 512 * 1024;
@@ -33,6 +35,11 @@ pub(super) fn run(
         outboxes.push(outbox);
         inlets.push(Some(inlet));
     }
+    let named = options.faults.iter().filter_map(|fault| match fault {
+        PlantedFault::Named(fault) => Some(fault.clone()),
+        _ => None,
+    });
+    let named: Arc<[Fault]> = named.collect();
     thread::scope(|scope| {
         let mut order: Vec<u32> = (0..world.ranks).collect();
         if options.start_descending {
@@ -43,7 +50,8 @@ pub(super) fn run(
                 to_coordinator: to_coordinator.clone(),
                 from_coordinator: inlets[id as usize].take().expect("each rank starts once"),
             };
-            let rank = Rank::new(id, world.communicators.clone(), options.memory, link);
+            let (communicators, faults) = (world.communicators.clone(), named.clone());
+            let rank = Rank::new(id, communicators, options.memory, faults, link);
             let spawned = thread::Builder::new()
                 .name(format!("rank {id}"))
                 .stack_size(STACK_BYTES)

@@ -5,12 +5,12 @@
 //! pair. An operand that a kernel only writes counts as written whole, unless what it writes is
 //! measured (`world/exec/measure.rs`): then only the words that were written do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::world::command::{Command, Issued};
-use crate::world::rank::{StreamId, Tensor};
-use crate::world::site::Site;
+use crate::world::command::{Command, Issued, Ticket};
+use crate::world::rank::{COMPUTE_STREAM, HOST, StreamId, Tensor};
+use crate::world::site::{Name, Phase, Site};
 
 use super::clock::{Epoch, StreamClocks};
 use super::hazard::HazardKind;
@@ -24,11 +24,25 @@ pub(crate) struct Use {
     pub write: bool,
     epoch: Epoch,
     /// Place in the order in which the host issued commands.
-    ordinal: u32,
+    pub ordinal: u32,
+    /// What the command completes.
+    ticket: Option<Ticket>,
+    /// It is a copy's.
+    copy: bool,
     /// An allocation or a free: conflicts like a write.
     lifetime: bool,
+    /// Of a free: who may go on with the memory.
+    spared: Option<Arc<[StreamId]>>,
     /// Which allocation it was meant for, by the ordinal of its `Alloc`.
     allocation: Option<u32>,
+}
+
+impl Use {
+    /// Whether this is a free that `other`, which the host issued before it, need not be behind.
+    fn spares(&self, other: &Use) -> bool {
+        let users = self.spared.as_ref();
+        other.ordinal < self.ordinal && users.is_some_and(|users| users.contains(&other.stream))
+    }
 }
 
 /// Two unordered accesses, in the order in which the host issued them.
@@ -39,9 +53,13 @@ pub(crate) struct Conflict {
     pub second: Use,
     pub words: (u32, u32),
     pub buffer: Option<Arc<str>>,
+    /// What `second` would wait for, where it has a name.
+    pub edge: Option<Name>,
+    /// The ordinals in the order in which the two ran; `None` where one did not run.
+    pub ran: Option<(u32, u32)>,
 }
 
-/// The accesses to one word since the last synchronisation.
+/// The accesses to one word that not everything comes after.
 #[derive(Clone, Debug, Default)]
 struct Past {
     write: Option<Arc<Use>>,
@@ -63,6 +81,8 @@ struct Present {
     stream: StreamId,
     epoch: Epoch,
     ordinal: u32,
+    ticket: Option<Ticket>,
+    copy: bool,
 }
 
 /// Follows one rank.
@@ -76,11 +96,16 @@ pub(crate) struct AccessTracker {
     present: Option<Present>,
     next_ordinal: u32,
     found: Vec<Conflict>,
+    /// Records that the host has issued: stream, ordinal, edge.
+    records: Vec<(StreamId, u32, Name)>,
+    /// What collectives and messages write, until somebody is known to have waited for them.
+    unjoined: BTreeMap<u32, (Arc<Use>, Tensor)>,
+    has_queried: bool,
 }
 
 impl AccessTracker {
     /// The host has issued a command; it has not run yet.
-    pub fn issued(&mut self, issued: &Issued) {
+    pub fn issued(&mut self, stream: StreamId, issued: &Issued) {
         self.next_ordinal = issued.ordinal + 1;
         if let Command::Alloc { tensor, name, .. } = &issued.command {
             self.lives.entry(tensor.buffer).or_default().push(Life {
@@ -89,6 +114,19 @@ impl AccessTracker {
                 name: name.clone(),
             });
         }
+        match &issued.command {
+            Command::Record { ticket } => {
+                let record = (stream, issued.ordinal, ticket.edge.clone());
+                self.records.push(record);
+            }
+            Command::Query { .. } => self.has_queried = true,
+            _ => {}
+        }
+    }
+
+    /// Whether the rank's host has asked a question, so that it goes on being followed.
+    pub fn has_queried(&self) -> bool {
+        self.has_queried
     }
 
     /// A command begins to run on `stream`: `read` and `write` speak of it from now on.
@@ -99,19 +137,46 @@ impl AccessTracker {
             stream,
             epoch: self.clocks.advance(stream, ordinal),
             ordinal,
+            ticket: issued.command.completes().cloned(),
+            copy: matches!(issued.command, Command::Copy { .. }),
         });
         match &issued.command {
-            Command::Record { ticket } => self.clocks.record(stream, *ticket),
-            Command::Wait { ticket, .. } => self.clocks.wait(stream, *ticket),
-            Command::Read { .. } => self.clocks.host_read(stream, self.next_ordinal),
-            Command::Alloc { tensor, .. } | Command::Free { tensor } => {
-                let present = self.use_of(*tensor, true, true);
-                self.overwrite(*tensor, &present);
-                let end = tensor.start + tensor.len;
-                self.unwritten.set(tensor.start, end, present);
+            Command::Record { ticket } => self.clocks.record(stream, ticket.number),
+            Command::Wait { ticket } => {
+                self.clocks.wait(stream, ticket.number);
             }
+            Command::Read { .. } => self.clocks.host_knows(stream, self.next_ordinal),
+            Command::Collective(call) => self.expect_join(call.ticket.number, call.output),
+            Command::Recv { tensor, ticket, .. } => self.expect_join(ticket.number, *tensor),
+            Command::Alloc { tensor, .. } => self.begin_life(*tensor, None),
+            Command::Free { tensor, users } => self.begin_life(*tensor, Some(users.clone())),
             _ => {}
         }
+        if stream == HOST {
+            self.clocks.host_knows(HOST, ordinal + 1);
+        }
+    }
+
+    /// An allocation, or the state of being free, begins on the whole of `tensor`.
+    fn begin_life(&mut self, tensor: Tensor, spared: Option<Arc<[StreamId]>>) {
+        let present = Arc::new(Use {
+            spared,
+            lifetime: true,
+            ..Use::clone(&self.use_of(tensor, true))
+        });
+        self.overwrite(tensor, &present);
+        let end = tensor.start + tensor.len;
+        self.unwritten.set(tensor.start, end, present);
+    }
+
+    fn expect_join(&mut self, ticket: u32, output: Tensor) {
+        let writer = self.use_of(output, true);
+        self.unjoined.insert(ticket, (writer, output));
+    }
+
+    /// Whether the host knows that `ticket` is over, so that it cannot be told otherwise.
+    pub fn host_has(&self, ticket: u32) -> bool {
+        self.clocks.host_has(ticket)
     }
 
     /// The collective or message that ran on `stream` is over.
@@ -120,7 +185,7 @@ impl AccessTracker {
     }
 
     pub fn read(&mut self, tensor: Tensor) {
-        let present = self.use_of(tensor, false, false);
+        let present = self.use_of(tensor, false);
         let (from, to) = (tensor.start, tensor.start + tensor.len);
         let early = self.found.len();
         let mut next = from;
@@ -141,31 +206,93 @@ impl AccessTracker {
     }
 
     pub fn write(&mut self, tensor: Tensor) {
-        let present = self.use_of(tensor, true, false);
+        let present = self.use_of(tensor, true);
         self.overwrite(tensor, &present);
         self.unwritten.take(tensor.start, tensor.start + tensor.len);
     }
 
-    /// The world reads `tensor` when everything is over.
+    /// The host reads `tensor` behind all of `stream`, when a step ends.
     pub fn read_at_end(&mut self, site: &Arc<Site>, stream: StreamId, tensor: Tensor) {
-        let reader = Use {
+        self.present = Some(Present {
             site: site.clone(),
             stream,
-            write: false,
             epoch: self.clocks.advance(stream, self.next_ordinal),
             ordinal: self.next_ordinal,
-            lifetime: false,
-            allocation: self
-                .life(tensor, self.next_ordinal)
-                .map(|life| life.ordinal),
-        };
-        self.judge_unwritten(tensor, &Arc::new(reader));
+            ticket: None,
+            copy: false,
+        });
+        self.read(tensor);
+    }
+
+    /// A step has ended, and nothing is queued: the host has read behind the compute stream. What
+    /// everything comes after from here on is forgotten.
+    pub fn end_step(&mut self) {
+        self.clocks.host_knows(COMPUTE_STREAM, self.next_ordinal);
+        self.next_ordinal += 1;
+        self.present = None;
+        let clocks = &self.clocks;
+        let is_joined = |(ticket, writer): (&u32, &Use)| clocks.is_joined(writer.stream, *ticket);
+        self.unjoined
+            .retain(|ticket, (writer, _)| !is_joined((ticket, writer)));
+        let is_open = |earlier: &Arc<Use>| !clocks.is_before_all(earlier.epoch);
+        self.past.retain(|past| {
+            past.reads.retain(is_open);
+            past.write = past.write.take().filter(is_open);
+            past.write.is_some() || !past.reads.is_empty()
+        });
+        self.clocks.forget_known();
+        self.forget_lives();
+    }
+
+    /// Keeps the names of what may still be reported.
+    fn forget_lives(&mut self) {
+        let open = self.past.values();
+        let open = open.flat_map(|past| past.write.iter().chain(&past.reads));
+        let joins = self.unjoined.values().map(|(writer, _)| writer);
+        let uses: Vec<&Arc<Use>> = open.chain(joins).collect();
+        let known: BTreeSet<Option<u32>> = uses.iter().map(|one| one.allocation).collect();
+        let oldest = uses.iter().map(|one| one.ordinal).min();
+        for lives in self.lives.values_mut() {
+            let last = lives.last().map(|life| life.ordinal);
+            lives.retain(|life| Some(life.ordinal) == last || known.contains(&Some(life.ordinal)));
+        }
+        self.records
+            .retain(|(_, ordinal, _)| oldest.is_some_and(|oldest| oldest <= *ordinal));
+    }
+
+    /// The run is over, or is no longer followed: nobody has waited for these. Those of `step` may
+    /// still be waited for in the next one.
+    pub fn judge_joins(&mut self, step: Option<u32>) {
+        for (ticket, (writer, output)) in std::mem::take(&mut self.unjoined) {
+            let is_joined = self.clocks.is_joined(writer.stream, ticket);
+            if is_joined || step == Some(writer.site.step) {
+                continue;
+            }
+            let end = Use {
+                site: Arc::new(Site {
+                    step: writer.site.step,
+                    microbatch: None,
+                    phase: Phase::Checkpoint,
+                    module: Name::from(""),
+                    op: Name::from("the end of the run"),
+                }),
+                stream: HOST,
+                write: false,
+                ordinal: self.next_ordinal,
+                ticket: None,
+                ..Use::clone(&writer)
+            };
+            let words = (output.start, output.start + output.len);
+            self.report(HazardKind::MissingJoin, (&writer, &end), words, None);
+        }
     }
 
     /// Everything is over: only what was never written is remembered.
     pub fn synchronise(&mut self) {
         self.clocks.synchronise();
         self.past.clear();
+        self.unjoined.clear();
+        self.records.clear();
         self.present = None;
         for lives in self.lives.values_mut() {
             let last = lives.len().saturating_sub(1);
@@ -180,14 +307,26 @@ impl AccessTracker {
 
     fn overwrite(&mut self, tensor: Tensor, present: &Arc<Use>) {
         let (from, to) = (tensor.start, tensor.start + tensor.len);
+        let mut spared = Vec::new();
         for (start, end, past) in self.past.take(from, to) {
             for earlier in past.write.iter().chain(&past.reads) {
                 self.judge(earlier, present, (start, end));
+            }
+            // Whoever gets the memory next has them to wait for.
+            let users = past.write.iter().chain(&past.reads);
+            let users = users.filter(|earlier| present.spares(earlier));
+            let users: Vec<Arc<Use>> = users.cloned().collect();
+            if !users.is_empty() {
+                spared.push((start, end, users));
             }
         }
         let write = Some(present.clone());
         let reads = Vec::new();
         self.past.set(from, to, Past { write, reads });
+        for (start, end, reads) in spared {
+            let write = Some(present.clone());
+            self.past.set(start, end, Past { write, reads });
+        }
     }
 
     /// `from..to` has been read, and nothing else.
@@ -198,7 +337,8 @@ impl AccessTracker {
 
     fn judge(&mut self, earlier: &Arc<Use>, present: &Arc<Use>, words: (u32, u32)) {
         let same = earlier.ordinal == present.ordinal;
-        if same || self.clocks.is_before(earlier.epoch, present.stream) {
+        let spared = earlier.spares(present) || present.spares(earlier);
+        if same || spared || self.clocks.is_before(earlier.epoch, present.stream) {
             return;
         }
         let (first, second) = match earlier.ordinal < present.ordinal {
@@ -209,11 +349,30 @@ impl AccessTracker {
             _ if first.lifetime || second.lifetime || first.allocation != second.allocation => {
                 HazardKind::ReuseWhileInUse
             }
+            _ if second.stream == HOST => HazardKind::UnorderedHostAccess,
+            (false, true) if first.copy => HazardKind::TornCopy,
             (true, false) => HazardKind::ReadBeforeComplete,
             (false, _) => HazardKind::WriteAfterRead,
             (true, true) => HazardKind::WriteAfterWrite,
         };
-        self.report(kind, first, second, words);
+        let ran = Some((earlier.ordinal, present.ordinal));
+        self.report(kind, (first, second), words, ran);
+    }
+
+    /// The name of what `second` would have to wait for: what `first` itself completes, else the
+    /// record behind it that was meant for `second`, else the first record behind it.
+    fn edge(&self, first: &Use, second: &Use) -> Option<Name> {
+        if let Some(ticket) = &first.ticket {
+            return Some(ticket.edge.clone());
+        }
+        let between = |(stream, ordinal, _): &&(StreamId, u32, Name)| {
+            *stream == first.stream && (first.ordinal..=second.ordinal).contains(ordinal)
+        };
+        let records = || self.records.iter().filter(between).map(|(.., edge)| edge);
+        let own = second.ticket.as_ref();
+        let meant = records()
+            .find(|edge| own.is_some_and(|own| edge.strip_suffix(".start") == Some(&*own.edge)));
+        meant.or_else(|| records().next()).cloned()
     }
 
     fn judge_unwritten(&mut self, tensor: Tensor, present: &Arc<Use>) {
@@ -224,13 +383,22 @@ impl AccessTracker {
             .map(|(start, end, since)| (start, end, since.clone()))
             .collect();
         for (start, end, since) in parts {
+            if since.spares(present) {
+                continue;
+            }
             let kind = HazardKind::UninitialisedRead;
-            self.report(kind, &since, present, (start, end));
+            self.report(kind, (&since, present), (start, end), None);
         }
     }
 
     /// Neighbouring words of one pair of accesses are one conflict.
-    fn report(&mut self, kind: HazardKind, first: &Use, second: &Use, words: (u32, u32)) {
+    fn report(
+        &mut self,
+        kind: HazardKind,
+        (first, second): (&Use, &Use),
+        words: (u32, u32),
+        ran: Option<(u32, u32)>,
+    ) {
         let life = first.allocation.and_then(|ordinal| {
             let mut lives = self.lives.values().flatten();
             lives.find(|life| life.ordinal == ordinal)
@@ -254,10 +422,15 @@ impl AccessTracker {
             second: second.clone(),
             words,
             buffer,
+            edge: match kind {
+                HazardKind::UninitialisedRead => None,
+                _ => self.edge(first, second),
+            },
+            ran,
         });
     }
 
-    fn use_of(&self, tensor: Tensor, write: bool, lifetime: bool) -> Arc<Use> {
+    fn use_of(&self, tensor: Tensor, write: bool) -> Arc<Use> {
         let present = self.present.as_ref().expect("a command has begun");
         let life = self.life(tensor, present.ordinal);
         Arc::new(Use {
@@ -266,7 +439,10 @@ impl AccessTracker {
             write,
             epoch: present.epoch,
             ordinal: present.ordinal,
-            lifetime,
+            ticket: present.ticket.clone(),
+            copy: present.copy,
+            lifetime: false,
+            spared: None,
             allocation: life.map(|life| life.ordinal),
         })
     }
@@ -282,7 +458,7 @@ impl AccessTracker {
 mod tests {
     use super::AccessTracker;
     use crate::numerics::Dtype;
-    use crate::world::command::{Command, Issued};
+    use crate::world::command::{Command, Issued, Ticket};
     use crate::world::rank::{StreamId, Tensor};
     use crate::world::site::{Phase, Site};
     use proptest::prelude::*;
@@ -317,12 +493,18 @@ mod tests {
                 from: tensor(start, len),
                 to: tensor(start, len),
             },
-            Verb::Record => Command::Record { ticket: records },
+            Verb::Record => Command::Record {
+                ticket: numbered(records),
+            },
             Verb::Wait(ticket) => Command::Wait {
-                ticket: *ticket as u32,
-                edge: "an edge".into(),
+                ticket: numbered(*ticket as u32),
             },
         }
+    }
+
+    fn numbered(number: u32) -> Ticket {
+        let edge = "an edge".into();
+        Ticket { number, edge }
     }
 
     /// Runs the program in the order given; whether a conflict was found.
@@ -342,7 +524,7 @@ mod tests {
                 ordinal: ordinal as u32,
                 command: command(verb, records),
             };
-            tracker.issued(&issued);
+            tracker.issued(StreamId(*stream), &issued);
             tracker.begin(StreamId(*stream), &issued);
             match (verb, &issued.command) {
                 (Verb::Read(..), Command::Copy { from, .. }) => tracker.read(*from),

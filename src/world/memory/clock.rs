@@ -2,7 +2,8 @@
 //!
 //! Edges come from stream order, from tickets (events, finished collectives and messages) and from
 //! host reads. Queries, the order in which queues happen to run, and reuse of a block give none.
-//! A path through another rank gives none either: a program that leans on one leans on timing.
+//! A path through another rank gives none either: whether there is one is decided by a run that
+//! turns the pair round (`prove/reversal`).
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,11 @@ impl Clock {
         self.0[stream]
     }
 
+    fn is_within(&self, other: &Clock) -> bool {
+        let mut times = (0..).zip(&self.0);
+        times.all(|(stream, time)| *time <= other.at(stream))
+    }
+
     fn join(&mut self, other: &Clock) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -49,7 +55,7 @@ struct Stream {
     host_reads_seen: usize,
 }
 
-/// The clocks of a rank, from one full synchronisation to the next.
+/// The clocks of a rank. What the host knows, every later command knows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamClocks {
     numbers: BTreeMap<StreamId, usize>,
@@ -87,8 +93,8 @@ impl StreamClocks {
         self.tickets.insert(ticket, clock);
     }
 
-    /// `stream` learns what `ticket` carries. A ticket from before the last synchronisation
-    /// carries nothing that is not known.
+    /// `stream` learns what `ticket` carries. A ticket that was forgotten carries nothing that is
+    /// not known.
     pub fn wait(&mut self, stream: StreamId, ticket: u32) {
         let number = self.number(stream);
         if let Some(known) = self.tickets.get(&ticket) {
@@ -96,8 +102,9 @@ impl StreamClocks {
         }
     }
 
-    /// The host has waited for `stream`: commands from `next_ordinal` on come after.
-    pub fn host_read(&mut self, stream: StreamId, next_ordinal: u32) {
+    /// The host has waited for `stream`, or has run a command of its own there: commands from
+    /// `next_ordinal` on come after.
+    pub fn host_knows(&mut self, stream: StreamId, next_ordinal: u32) {
         let number = self.number(stream);
         let mut known = self.streams[number].clock.clone();
         if let Some((_, earlier)) = self.host_reads.last() {
@@ -110,6 +117,48 @@ impl StreamClocks {
     pub fn is_before(&self, epoch: Epoch, stream: StreamId) -> bool {
         let number = self.numbers.get(&stream);
         number.is_some_and(|number| self.streams[*number].clock.at(epoch.stream) >= epoch.time)
+    }
+
+    /// Whether some stream but `own`, or the host, knows that `ticket` is over.
+    pub fn is_joined(&self, own: StreamId, ticket: u32) -> bool {
+        let Some(end) = self.tickets.get(&ticket) else {
+            return true;
+        };
+        let own = self.numbers.get(&own).copied();
+        let mut others = (0..).zip(&self.streams);
+        others.any(|(number, stream)| Some(number) != own && end.is_within(&stream.clock))
+            || self.is_host_known(end)
+    }
+
+    /// Whether the host knows that `ticket` is over.
+    pub fn host_has(&self, ticket: u32) -> bool {
+        let end = self.tickets.get(&ticket);
+        end.is_some_and(|end| self.is_host_known(end))
+    }
+
+    fn is_host_known(&self, clock: &Clock) -> bool {
+        let known = self.host_reads.last();
+        known.is_some_and(|(_, known)| clock.is_within(known))
+    }
+
+    /// Whether what ran at `epoch` is over before whatever the host issues from now on.
+    pub fn is_before_all(&self, epoch: Epoch) -> bool {
+        let known = self.host_reads.last();
+        known.is_some_and(|(_, known)| known.at(epoch.stream) >= epoch.time)
+    }
+
+    /// Nothing is queued: what the host knows, every command from here on knows. So tickets that
+    /// say no more need not be kept.
+    pub fn forget_known(&mut self) {
+        let Some((_, known)) = self.host_reads.pop() else {
+            return;
+        };
+        self.tickets.retain(|_, clock| !clock.is_within(&known));
+        for stream in &mut self.streams {
+            stream.clock.join(&known);
+            stream.host_reads_seen = 1;
+        }
+        self.host_reads = vec![(0, known)];
     }
 
     /// Everything is over.
@@ -184,7 +233,7 @@ mod tests {
                     edges.push((records[*ticket], number));
                 }
                 4 => {
-                    clocks.host_read(id, number as u32 + 1);
+                    clocks.host_knows(id, number as u32 + 1);
                     reads.push(number);
                 }
                 _ => {}

@@ -4,7 +4,7 @@
 //! other order runs. `NVIDIA/Megatron-LM#3670` is a missing wait, `pytorch/pytorch#180665` a block
 //! that was reused under a copy; both trained on, and differed now and then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::world::rank::{Communicator, StreamId};
 use crate::world::site::{Name, Phase, Site};
@@ -25,6 +25,12 @@ pub enum HazardKind {
     WriteAfterRead,
     /// Two writes, and nothing says which is the last.
     WriteAfterWrite,
+    /// What a copy reads is written while it runs.
+    TornCopy,
+    /// The host touches its own memory while a stream may, too.
+    UnorderedHostAccess,
+    /// Nobody ever waits for what a collective or message writes.
+    MissingJoin,
     /// Memory is freed, or allocated again, while an access to it may still run.
     ReuseWhileInUse,
     /// Nothing has written the words since they were allocated, or they were freed.
@@ -37,6 +43,9 @@ impl HazardKind {
             HazardKind::ReadBeforeComplete => "read before complete",
             HazardKind::WriteAfterRead => "write after read",
             HazardKind::WriteAfterWrite => "write after write",
+            HazardKind::TornCopy => "torn copy",
+            HazardKind::UnorderedHostAccess => "unordered host access",
+            HazardKind::MissingJoin => "missing join",
             HazardKind::ReuseWhileInUse => "reuse while in use",
             HazardKind::UninitialisedRead => "uninitialised read",
         }
@@ -63,8 +72,13 @@ pub struct Hazard {
     /// Words from..to of the buffer, or of the rank's memory where the buffer is not known.
     pub words: (u32, u32),
     pub buffer: Option<String>,
-    /// The edge that is missing, in words.
+    /// The name of the edge that is missing, where a record or a handle has one.
+    pub edge: Option<String>,
+    /// The edge that is missing and where to put it, in words.
     pub missing_edge: String,
+    /// The two commands of `rank`, by the order in which its host issued them, in the order in
+    /// which they ran; `None` where one of them did not run.
+    pub ran: Option<(u32, u32)>,
     /// How often it was met: over ranks, steps and microbatches.
     pub occurrences: u64,
 }
@@ -75,15 +89,16 @@ impl std::fmt::Display for Hazard {
         let buffer = self.buffer.as_deref().unwrap_or("memory");
         let (kind, rank) = (self.kind.name(), self.rank);
         write!(f, "{kind} on rank {rank}, words {from}..{to} of {buffer}: ")?;
-        write!(f, "{} at {}; ", verb(&self.first), self.first.site)?;
-        write!(f, "{} at {}; ", verb(&self.second), self.second.site)?;
+        write!(f, "{}; {}; ", self.first, self.second)?;
         f.write_str(&self.missing_edge)
     }
 }
 
-fn verb(access: &Access) -> String {
-    let verb = if access.write { "written" } else { "read" };
-    format!("{verb} on {}", access.stream)
+impl std::fmt::Display for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let verb = if self.write { "written" } else { "read" };
+        write!(f, "{verb} on {} at {}", self.stream, self.site)
+    }
 }
 
 /// A place in the program, whatever the step and microbatch.
@@ -117,17 +132,23 @@ impl HazardLog {
     /// The hazards in the order they were met, and how many more occurrences were not kept.
     ///
     /// Where the schedule ran a read before the write it should have waited for, the read also met
-    /// unwritten words: one mistake, reported once.
+    /// unwritten words: one mistake, reported once. So is a handle that nobody waits for, where
+    /// some access is known to have needed the wait.
     pub fn finish(mut self) -> (Vec<Hazard>, u64) {
+        let pairs = self.hazards.iter().filter(|hazard| hazard.ran.is_some());
+        let of_first: BTreeSet<Place> = pairs.map(|hazard| place(&hazard.first.site)).collect();
         let early: Vec<(Place, Option<String>)> = self
             .hazards
             .iter()
             .filter(|hazard| hazard.kind == HazardKind::ReadBeforeComplete)
             .map(|hazard| (place(&hazard.second.site), hazard.buffer.clone()))
             .collect();
-        self.hazards.retain(|hazard| {
-            hazard.kind != HazardKind::UninitialisedRead
-                || !early.contains(&(place(&hazard.second.site), hazard.buffer.clone()))
+        self.hazards.retain(|hazard| match hazard.kind {
+            HazardKind::UninitialisedRead => {
+                !early.contains(&(place(&hazard.second.site), hazard.buffer.clone()))
+            }
+            HazardKind::MissingJoin => !of_first.contains(&place(&hazard.first.site)),
+            _ => true,
         });
         (self.hazards, self.more)
     }
@@ -147,7 +168,9 @@ fn hazard(rank: u32, conflict: &Conflict, communicators: &[Communicator]) -> Haz
     Hazard {
         kind: conflict.kind,
         rank,
+        edge: conflict.edge.as_deref().map(str::to_string),
         missing_edge: missing_edge(conflict, &first, &second),
+        ran: conflict.ran,
         first,
         second,
         words: conflict.words,
@@ -158,12 +181,16 @@ fn hazard(rank: u32, conflict: &Conflict, communicators: &[Communicator]) -> Haz
 
 fn missing_edge(conflict: &Conflict, first: &Access, second: &Access) -> String {
     let (one, two) = (&first.site.op, &second.site.op);
-    match conflict.kind {
-        HazardKind::UninitialisedRead => {
+    match (conflict.kind, &conflict.edge) {
+        (HazardKind::UninitialisedRead, _) => {
             format!("nothing writes these words between `{one}` and `{two}`")
         }
-        _ => format!(
-            "{} must wait for `{one}` on {} before `{two}`",
+        (HazardKind::MissingJoin, Some(edge)) => {
+            format!("nobody waits for `{edge}`: wait for it before its result is needed")
+        }
+        (_, Some(edge)) => format!("{} must wait for `{edge}` before `{two}`", second.stream),
+        (_, None) => format!(
+            "{} must wait for `{one}` on {} before `{two}`: record an event behind `{one}`",
             second.stream, first.stream
         ),
     }

@@ -53,6 +53,15 @@ impl<T: Clone> Intervals<T> {
             .filter(|(start, end, _)| start < end)
     }
 
+    /// Keeps the ranges of which `keep`, which may change the value, says so.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
+        self.0.retain(|_, (_, value)| keep(value));
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.values().map(|(_, value)| value)
+    }
+
     /// Splits the range that `at` lies inside of.
     fn cut(&mut self, at: u32) {
         if let Some((start, (end, value))) = self.0.range_mut(..at).next_back()

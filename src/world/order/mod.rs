@@ -1,6 +1,6 @@
 //! Choice points and schedules: what may vary at a node, and an assignment of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::numerics::Dtype;
@@ -36,6 +36,25 @@ impl std::fmt::Display for NodeId {
     }
 }
 
+/// A non-blocking question of a rank's host: `ordinal` counts those of the rank in the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct QueryId {
+    pub step: u32,
+    pub rank: u32,
+    pub ordinal: u32,
+}
+
+impl std::fmt::Display for QueryId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let QueryId {
+            step,
+            rank,
+            ordinal,
+        } = self;
+        write!(f, "query {ordinal} of rank {rank} in step {step}")
+    }
+}
+
 /// What may vary at a fold.
 #[derive(Clone, Debug)]
 pub enum Choice {
@@ -66,6 +85,9 @@ pub struct Schedule {
     pub arrivals: BTreeMap<NodeId, Arc<[u32]>>,
     /// Placement values of single nodes: a counterfactual, for shrinking wider scopes.
     pub placement_at: BTreeMap<NodeId, u32>,
+    /// Queries that are answered *not ready*; the canonical answer is *ready*, wherever the work
+    /// can be over by then.
+    pub not_ready: BTreeSet<QueryId>,
 }
 
 impl Schedule {

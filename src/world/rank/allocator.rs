@@ -1,10 +1,10 @@
 //! A rank's memory map: a pure function of the rank's own program, so that offsets agree across
 //! ranks of one role.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::numerics::Dtype;
-use crate::world::rank::{StreamId, Tensor};
+use crate::world::rank::{Handle, StreamId, Tensor};
 use crate::world::site::Name;
 
 /// Allocations start at multiples of this many words (256 bytes, as CUDA's allocator and wgpu ask).
@@ -22,6 +22,12 @@ pub struct Allocation {
     pub offset_words: u32,
     pub words: u32,
     pub live: bool,
+    /// Whose pool it is of.
+    pub stream: StreamId,
+    /// Further streams that use it.
+    pub users: BTreeSet<StreamId>,
+    /// As a device holds it, in the allocator's blocks.
+    bytes: u64,
 }
 
 impl Allocation {
@@ -35,14 +41,26 @@ impl Allocation {
     }
 }
 
-/// Bump allocation with free lists by size; a block freed on a stream is reused on that stream
-/// only.
+/// What PyTorch's caching allocator rounds sizes to (`kMinBlockSize`, `c10/cuda`).
+const BLOCK_BYTES: u64 = 512;
+
+/// A block that may be handed out again, once its former users are done.
+#[derive(Debug)]
+struct FreeBlock {
+    offset_words: u32,
+    users: Vec<Handle>,
+}
+
+/// Bump allocation with free lists by size; a block is reused on the stream that it was allocated
+/// on only, as PyTorch's caching allocator does.
 #[derive(Debug)]
 pub struct Allocator {
     allocations: Vec<Allocation>,
     vacant: Vec<u32>,
     next_words: u32,
-    free: BTreeMap<(StreamId, u32), Vec<u32>>,
+    free: BTreeMap<(StreamId, u32), Vec<FreeBlock>>,
+    live_bytes: u64,
+    peak_bytes: u64,
     occurrences: BTreeMap<Name, u32>,
 }
 
@@ -54,30 +72,36 @@ impl Allocator {
             vacant: Vec::new(),
             next_words: round_up(base_words),
             free: BTreeMap::new(),
+            live_bytes: 0,
+            peak_bytes: 0,
             occurrences: BTreeMap::new(),
         }
     }
 
-    /// `None` when the rank's limit would be passed.
+    /// The memory, and what its stream has to wait for before it is used; `None` when the rank's
+    /// limit would be passed.
     pub fn alloc(
         &mut self,
         name: &Name,
         dtype: Dtype,
         len: u32,
         stream: StreamId,
-    ) -> Option<Tensor> {
+    ) -> Option<(Tensor, Vec<Handle>)> {
         let words = round_up(len.max(1));
         let reused = self.free.get_mut(&(stream, words)).and_then(Vec::pop);
-        let offset_words = match reused {
-            Some(offset) => offset,
+        let (offset_words, users) = match reused {
+            Some(block) => (block.offset_words, block.users),
             None => {
                 let offset = self.next_words;
                 self.next_words = offset
                     .checked_add(words)
                     .filter(|end| *end <= RANK_WORDS_MAX)?;
-                offset
+                (offset, Vec::new())
             }
         };
+        let bytes = (u64::from(len) * dtype.wire_bytes()).next_multiple_of(BLOCK_BYTES);
+        self.live_bytes += bytes;
+        self.peak_bytes = self.peak_bytes.max(self.live_bytes);
         let name = name.clone();
         let count = self.occurrences.entry(name.clone()).or_insert(0);
         let occurrence = *count;
@@ -88,6 +112,9 @@ impl Allocator {
             offset_words,
             words,
             live: true,
+            stream,
+            users: BTreeSet::new(),
+            bytes,
         };
         let buffer = match self.vacant.pop() {
             Some(buffer) => {
@@ -99,27 +126,53 @@ impl Allocator {
                 self.allocations.len() as u32 - 1
             }
         };
-        Some(Tensor {
+        let tensor = Tensor {
             buffer,
             start: offset_words,
             len,
             dtype,
-        })
+        };
+        Some((tensor, users))
     }
 
-    /// The allocation that was freed, `None` when there is none of that number, or no longer.
-    pub fn free(&mut self, buffer: u32, stream: StreamId) -> Option<&Allocation> {
+    /// The allocation that was freed, `None` when there is none of that number, or no longer. Its
+    /// block is to be given back.
+    pub fn free(&mut self, buffer: u32) -> Option<Allocation> {
         let allocation = self.allocations.get_mut(buffer as usize)?;
         if !allocation.live {
             return None;
         }
         allocation.live = false;
         self.vacant.push(buffer);
-        self.free
-            .entry((stream, allocation.words))
-            .or_default()
-            .push(allocation.offset_words);
-        Some(&self.allocations[buffer as usize])
+        self.live_bytes -= allocation.bytes;
+        Some(allocation.clone())
+    }
+
+    /// The block of `allocation` may be handed out again, after `users`.
+    pub fn give_back(&mut self, allocation: &Allocation, users: Vec<Handle>) {
+        let key = (allocation.stream, allocation.words);
+        self.free.entry(key).or_default().push(FreeBlock {
+            offset_words: allocation.offset_words,
+            users,
+        });
+    }
+
+    /// Another user of a buffer; false when that is free.
+    pub fn record_stream(&mut self, buffer: u32, stream: StreamId) -> bool {
+        let allocation = self.allocations.get_mut(buffer as usize);
+        let allocation = allocation.filter(|allocation| allocation.live);
+        let Some(allocation) = allocation else {
+            return false;
+        };
+        if stream != allocation.stream {
+            allocation.users.insert(stream);
+        }
+        true
+    }
+
+    /// The most that was allocated at once, in bytes of the job's own types.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak_bytes
     }
 
     /// The allocation that `buffer` stands for now.

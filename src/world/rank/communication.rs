@@ -4,7 +4,7 @@ use crate::plan::Combine;
 use crate::world::command::{Collective, CollectiveKind, Command};
 use crate::world::site::Family;
 
-use super::handle::{communicator_stream, recv_stream, send_stream};
+use super::handle::{NO_HANDLE, communicator_stream, recv_stream, send_stream};
 use super::{GroupId, Handle, Lane, Rank, Tensor};
 
 impl Rank {
@@ -110,7 +110,7 @@ impl Rank {
                     "`{op}` on communicator {} without being in it",
                     group.0
                 ));
-                return self.handle(0);
+                return NO_HANDLE;
             }
         };
         let (input_len, output_len) = (input.len as usize, output.len as usize);
@@ -127,12 +127,13 @@ impl Rank {
                 input.dtype,
                 output.dtype
             ));
-            return self.handle(0);
+            return NO_HANDLE;
         }
         let stream = communicator_stream(group);
         let edge = self.edge_of(op);
         self.behind_current(stream, op, &edge);
         let ticket = self.ticket(edge);
+        let handle = self.handle(&ticket);
         let collective = Collective {
             group,
             kind,
@@ -141,7 +142,7 @@ impl Rank {
             ticket,
         };
         self.issue_on(stream, op, Command::Collective(collective));
-        self.handle(ticket)
+        handle
     }
 
     /// Point to point, by global rank; matched in order for each (from, to) pair.
@@ -155,8 +156,9 @@ impl Rank {
         let edge = self.edge_of(op);
         self.behind_current(stream, op, &edge);
         let ticket = self.ticket(edge);
+        let handle = self.handle(&ticket);
         self.issue_on(stream, op, Command::Send { to, tensor, ticket });
-        self.handle(ticket)
+        handle
     }
 
     pub fn recv(&mut self, op: &str, from: u32, tensor: Tensor) -> Handle {
@@ -169,6 +171,7 @@ impl Rank {
         let edge = self.edge_of(op);
         self.behind_current(stream, op, &edge);
         let ticket = self.ticket(edge);
+        let handle = self.handle(&ticket);
         self.issue_on(
             stream,
             op,
@@ -178,14 +181,11 @@ impl Rank {
                 ticket,
             },
         );
-        self.handle(ticket)
+        handle
     }
 
     /// The current stream waits for the collective: a stream edge, as with NCCL.
     pub fn wait(&mut self, handle: Handle) {
-        // Tickets are numbered anew in each step; older work is over.
-        if handle.era == self.era {
-            self.wait_as("wait", handle);
-        }
+        self.wait_on(self.stream, "wait", handle);
     }
 }

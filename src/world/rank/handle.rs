@@ -41,14 +41,24 @@ impl Tensor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
-/// An asynchronous collective that was issued. `Rank::wait` makes the current stream wait for it.
+/// Asynchronous work that was issued. [`Rank::wait`](super::Rank::wait) makes the current stream
+/// wait for it, in this step or in a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a collective that nobody waits for is a hazard"]
 pub struct Handle {
+    /// The ticket's number; [`NO_TICKET`] after a misuse.
     pub(crate) ticket: u32,
-    /// Steps end with an idle device: what was issued before the last one is over.
-    pub(crate) era: u32,
+    /// Which of the rank's edges.
+    pub(crate) edge: u32,
 }
+
+pub(super) const NO_TICKET: u32 = u32::MAX;
+
+/// What a misuse gives.
+pub(super) const NO_HANDLE: Handle = Handle {
+    ticket: NO_TICKET,
+    edge: 0,
+};
 
 /// A sequence of messages between two ranks: one lane's are matched in order, and independently of
 /// another's. At most 256.
@@ -68,6 +78,8 @@ impl StreamId {
             }
             SEND_STREAMS => format!("the stream of sends to rank {peer}"),
             RECV_STREAMS => format!("the stream of receives from rank {peer}"),
+            _ if self == COMPUTE_STREAM => "the compute stream".to_string(),
+            _ if self == HOST => "the host".to_string(),
             _ => format!("stream {}", self.0),
         }
     }
@@ -150,6 +162,9 @@ pub struct MemoryOptions {
 
 /// The stream that a rank's program starts on.
 pub const COMPUTE_STREAM: StreamId = StreamId(0);
+
+/// Where what the host does itself is ordered: no stream, but what a stream is to clocks.
+pub(crate) const HOST: StreamId = StreamId(0x4000_0000);
 
 /// The bits of a stream's number that tell the world's own streams from a program's.
 const STREAM_KIND: u32 = 0xf000_0000;

@@ -2,27 +2,36 @@
 
 use std::sync::Arc;
 
-use crate::world::command::{Command, Issued};
+use crate::world::command::{Command, Issued, Ticket};
 use crate::world::site::{Name, Site};
 
+use super::handle::NO_TICKET;
 use super::{Handle, Rank, StreamId};
 
 impl Rank {
     /// `stream` goes on only after what the current stream holds now: the edge `EDGE.start`.
     pub(super) fn behind_current(&mut self, stream: StreamId, op: &str, edge: &Name) {
         let edge = self.names.of(&format!("{edge}.start"));
-        let ticket = self.ticket(edge.clone());
-        self.issue(op, Command::Record { ticket });
-        self.issue_on(stream, op, Command::Wait { ticket, edge });
+        let ticket = self.ticket(edge);
+        let record = Command::Record {
+            ticket: ticket.clone(),
+        };
+        self.issue(op, record);
+        self.issue_on(stream, op, Command::Wait { ticket });
     }
 
-    /// The current stream waits for a ticket of this step.
-    pub(super) fn wait_as(&mut self, op: &str, handle: Handle) {
-        let ticket = handle.ticket;
-        // A misuse that `fail` keeps may have given a handle without a ticket.
-        if let Some(edge) = self.edges.get(ticket as usize).cloned() {
-            self.issue(op, Command::Wait { ticket, edge });
+    /// `stream` waits for what `handle` stands for.
+    pub(super) fn wait_on(&mut self, stream: StreamId, op: &str, handle: Handle) {
+        if let Some(ticket) = self.ticket_of(handle) {
+            self.issue_on(stream, op, Command::Wait { ticket });
         }
+    }
+
+    /// `None` for a handle that a misuse has given, which `fail` has kept.
+    pub(super) fn ticket_of(&self, handle: Handle) -> Option<Ticket> {
+        let edge = self.edges.get(handle.edge as usize);
+        let number = (handle.ticket != NO_TICKET).then_some(handle.ticket)?;
+        edge.cloned().map(|edge| Ticket { number, edge })
     }
 
     /// What waits for `op` are called, issued here: as [`Rank::edge`] says, else by the module.
@@ -44,6 +53,7 @@ impl Rank {
     }
 
     pub(super) fn issue_as(&mut self, stream: StreamId, op: Name, command: Command) {
+        self.streams.insert(stream);
         let site = self.site(op);
         let ordinal = self.ordinal;
         self.ordinal += 1;

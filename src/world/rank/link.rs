@@ -2,7 +2,9 @@
 
 use crossbeam_channel::{Receiver, Sender};
 
+use crate::fault::FaultKind;
 use crate::world::command::Issued;
+use crate::world::site::Name;
 
 use super::{Allocation, Declaration, RankError, StreamId};
 
@@ -11,14 +13,19 @@ pub(crate) struct Parked {
     pub rank: u32,
     pub issued: Vec<(StreamId, Issued)>,
     pub extent_words: u32,
+    pub peak_bytes: u64,
     pub declared: Vec<Declaration>,
     pub notes: Vec<String>,
+    /// The places at which the program asked whether a fault strikes, each with its step.
+    pub asked: Vec<(FaultKind, u32, Name)>,
     pub park: Park,
 }
 
 pub(crate) enum Park {
     /// Until the last read that was issued has run.
     Read,
+    /// Until what the host does itself has been done.
+    Host,
     /// Until every stream is empty.
     Setup {
         live: Vec<Allocation>,

@@ -4,27 +4,29 @@
 mod allocator;
 mod communication;
 mod handle;
+mod host;
 mod issue;
 mod link;
+mod memory;
 mod names;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::numerics::Dtype;
-use crate::world::command::{Command, Issued, LocalFold, Recall};
+use crate::fault::{Fault, FaultKind};
+use crate::world::command::{Command, Issued, LocalFold, Recall, Ticket};
 use crate::world::site::{Family, Name, Phase, Site};
 
 pub use crate::fault::Component;
 pub use crate::recipe::LocalOrder;
 pub use allocator::Allocation;
 use allocator::Allocator;
-pub(crate) use handle::recv_stream;
 use handle::segments_problem;
 pub use handle::{
     COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, Lane, MemoryOptions,
     RankError, Segments, SlotFold, StreamId, Tensor,
 };
+pub(crate) use handle::{HOST, recv_stream};
 pub(crate) use link::{Link, Park, Parked, Reply};
 use names::Names;
 
@@ -37,13 +39,21 @@ pub struct Rank {
     stream: StreamId,
     issued: Vec<(StreamId, Issued)>,
     ordinal: u32,
-    /// The name of what each ticket of this step waits for.
+    /// Tickets so far.
+    tickets: u32,
+    /// What edges are called: handles hold places in it.
     edges: Vec<Name>,
+    edge_numbers: BTreeMap<Name, u32>,
     /// What the edges that `body` of [`Rank::edge`] makes are called.
     edge: Option<Name>,
-    /// Steps ended so far.
-    era: u32,
     events: BTreeMap<EventId, Handle>,
+    /// Streams that have got a command.
+    streams: BTreeSet<StreamId>,
+    /// Queries of this step so far.
+    queries: u32,
+    faults: Arc<[Fault]>,
+    /// What [`Rank::has_fault`] was asked since the rank last parked.
+    asked: Vec<(FaultKind, u32, Name)>,
     step: u32,
     microbatch: Option<u32>,
     phase: Phase,
@@ -64,6 +74,7 @@ impl Rank {
         id: u32,
         communicators: Arc<[Communicator]>,
         memory: MemoryOptions,
+        faults: Arc<[Fault]>,
         link: Link,
     ) -> Self {
         Rank {
@@ -74,10 +85,15 @@ impl Rank {
             stream: COMPUTE_STREAM,
             issued: Vec::new(),
             ordinal: 0,
+            tickets: 0,
             edges: Vec::new(),
+            edge_numbers: BTreeMap::new(),
             edge: None,
-            era: 0,
             events: BTreeMap::new(),
+            streams: BTreeSet::new(),
+            queries: 0,
+            faults,
+            asked: Vec::new(),
             step: 0,
             microbatch: None,
             phase: Phase::Setup,
@@ -89,42 +105,6 @@ impl Rank {
             notes: Vec::new(),
             failure: None,
             link,
-        }
-    }
-
-    /// New memory of `len` elements. Unwritten words hold poison or what a freed buffer left.
-    pub fn alloc(&mut self, name: &str, dtype: Dtype, len: u32) -> Tensor {
-        let names = self.names.of_buffer(name).clone();
-        let Some(tensor) = self.allocator.alloc(&names.name, dtype, len, self.stream) else {
-            self.fail(format!(
-                "`{name}` of {len} words does not fit in a rank's 4 GiB"
-            ));
-            return Tensor {
-                buffer: 0,
-                start: 0,
-                len,
-                dtype,
-            };
-        };
-        let block = self.allocator.get(tensor.buffer).block(tensor);
-        let command = Command::Alloc {
-            tensor: block,
-            name: names.name.shared(),
-            poison: self.memory.poison,
-        };
-        self.issue_as(self.stream, names.alloc, command);
-        tensor
-    }
-
-    /// Gives memory back, in the order of the current stream.
-    pub fn free(&mut self, tensor: Tensor) {
-        match self.allocator.free(tensor.buffer, self.stream) {
-            Some(allocation) => {
-                let tensor = allocation.block(tensor);
-                let op = self.names.of_buffer(&allocation.name).free.clone();
-                self.issue_as(self.stream, op, Command::Free { tensor });
-            }
-            None => self.fail("a buffer was freed twice".to_string()),
         }
     }
 
@@ -165,6 +145,17 @@ impl Rank {
         result
     }
 
+    /// Whether a fault of `kind` strikes what this rank calls `name` now. Kinds that are not faults
+    /// of a command, of a wait or of memory are asked for by the training program, at the place
+    /// where each acts; asking makes the place known to `--list-faults`.
+    pub fn has_fault(&mut self, kind: FaultKind, name: &str) -> bool {
+        let name = self.names.of(name);
+        let mut faults = self.faults.iter();
+        let struck = faults.any(|fault| fault.strikes(kind, &name, self.id, self.step));
+        self.asked.push((kind, self.step, name));
+        struck
+    }
+
     /// Launches `kernel` over at least `invocations` (rounded up to whole workgroups) on the
     /// current stream. `op` names the node in reports; `params` are the words of its struct.
     pub fn launch(
@@ -186,16 +177,6 @@ impl Rank {
                 params,
             },
         );
-    }
-
-    pub fn copy(&mut self, op: &str, from: Tensor, to: Tensor) {
-        if from.len != to.len || from.dtype != to.dtype {
-            self.fail(format!(
-                "copy `{op}` joins tensors of unequal length or type"
-            ));
-            return;
-        }
-        self.issue(op, Command::Copy { from, to });
     }
 
     /// Host data to device memory.
@@ -296,27 +277,6 @@ impl Rank {
         result
     }
 
-    /// Records `event` at this point of the current stream.
-    pub fn record(&mut self, event: EventId) {
-        let edge = self.edge_of(&format!("event{}", event.0));
-        let ticket = self.ticket(edge);
-        self.issue("record", Command::Record { ticket });
-        self.events.insert(event, self.handle(ticket));
-    }
-
-    /// The current stream waits for the latest record of `event` so far. Waiting for an event that
-    /// was never recorded does nothing, as in CUDA, and is reported.
-    pub fn wait_event(&mut self, event: EventId) {
-        match self.events.get(&event) {
-            Some(handle) if handle.era < self.era => {}
-            Some(handle) => self.wait_as("wait event", *handle),
-            None => self.notes.push(format!(
-                "rank {}: {} waits for event {}, which was never recorded",
-                self.id, self.module, event.0
-            )),
-        }
-    }
-
     /// `tensor` is part of the training state; checkpoints hold it as `component`/`name`.
     pub fn persist(&mut self, component: Component, name: &str, tensor: Tensor) {
         self.declared.push(Declaration::Persisted {
@@ -371,14 +331,16 @@ impl Rank {
         self.park(Park::Setup { live: self.live() }).map(|_| ())
     }
 
-    /// A step has ended: parks until the device is idle.
+    /// A step has ended: the host has read what the compute stream holds, as `loss.item()` does.
+    /// Other streams may go on, and handles of this step may be waited for in a later one.
     pub fn end_step(&mut self) -> Result<(), RankError> {
         self.park(Park::Step {
             step: self.step,
             live: self.live(),
         })?;
-        self.edges.clear();
-        self.era += 1;
+        // The reads at the step's end have a place in the host's order, too.
+        self.ordinal += 1;
+        self.queries = 0;
         Ok(())
     }
 
@@ -392,15 +354,29 @@ impl Rank {
         self.failure.get_or_insert(message);
     }
 
-    /// A ticket of this step; those who wait for it follow `edge`.
-    fn ticket(&mut self, edge: Name) -> u32 {
-        self.edges.push(edge);
-        self.edges.len() as u32 - 1
+    /// A new ticket; those who wait for it follow `edge`.
+    fn ticket(&mut self, edge: Name) -> Ticket {
+        self.tickets += 1;
+        Ticket {
+            number: self.tickets - 1,
+            edge,
+        }
     }
 
-    fn handle(&self, ticket: u32) -> Handle {
-        let era = self.era;
-        Handle { ticket, era }
+    fn handle(&mut self, ticket: &Ticket) -> Handle {
+        let next = self.edges.len() as u32;
+        let edge = match self.edge_numbers.get(&*ticket.edge) {
+            Some(edge) => *edge,
+            None => {
+                self.edges.push(ticket.edge.clone());
+                self.edge_numbers.insert(ticket.edge.clone(), next);
+                next
+            }
+        };
+        Handle {
+            ticket: ticket.number,
+            edge,
+        }
     }
 
     fn park(&mut self, park: Park) -> Result<Reply, RankError> {
@@ -414,8 +390,10 @@ impl Rank {
             rank: self.id,
             issued: std::mem::replace(&mut self.issued, next),
             extent_words: self.allocator.extent_words(),
+            peak_bytes: self.allocator.peak_bytes(),
             declared: std::mem::take(&mut self.declared),
             notes: std::mem::take(&mut self.notes),
+            asked: std::mem::take(&mut self.asked),
             park,
         };
         match self.link.exchange(parked) {
@@ -434,8 +412,10 @@ impl Rank {
             rank: self.id,
             issued: std::mem::take(&mut self.issued),
             extent_words: self.allocator.extent_words(),
+            peak_bytes: self.allocator.peak_bytes(),
             declared: std::mem::take(&mut self.declared),
             notes: std::mem::take(&mut self.notes),
+            asked: std::mem::take(&mut self.asked),
             park: Park::Finished(result),
         });
     }

@@ -1,0 +1,111 @@
+//! What hosts do themselves, once nothing else can run: they touch their own memory, and get
+//! answers.
+
+use crate::world::command::{Command, Issued};
+use crate::world::error::WorldError;
+use crate::world::rank::{HOST, Park};
+
+use super::QueryPoint;
+use super::coordinator::{Coordinator, Written, at};
+
+impl Coordinator<'_> {
+    /// Runs what hosts wait to do and can; false when there was none.
+    pub(super) fn run_hosts(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
+        let mut any = false;
+        for rank in 0..self.world.ranks {
+            if self.host_is_ready(rank) {
+                let issued = self.pop(rank, HOST);
+                self.run_host(rank, &issued, written)?;
+                self.heads.stir(rank);
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    fn host_is_ready(&self, rank: u32) -> bool {
+        let state = &self.ranks[rank as usize];
+        if !matches!(state.park, Some(Park::Host)) {
+            return false;
+        }
+        match state.head(HOST).map(|issued| &issued.command) {
+            Some(Command::HostRead { .. } | Command::HostWrite { .. }) => true,
+            Some(Command::Query { ticket, id }) => {
+                self.options.schedule.not_ready.contains(id) || state.is_complete(ticket.number)
+            }
+            _ => false,
+        }
+    }
+
+    fn run_host(
+        &mut self,
+        rank: u32,
+        issued: &Issued,
+        written: &mut Vec<Written>,
+    ) -> Result<(), WorldError> {
+        let failed = |source| at(&rank.to_string(), &issued.site.to_string(), source);
+        let span = |tensor| self.ranks[rank as usize].memory.span(tensor);
+        match &issued.command {
+            Command::HostRead { from } => {
+                let words = self.engine.read(span(*from)).map_err(failed)?;
+                self.on_read(rank, *from);
+                self.ranks[rank as usize].read_words = Some(words);
+            }
+            Command::HostWrite { to, words } => {
+                self.engine.write(span(*to), words).map_err(failed)?;
+                self.on_write(rank, *to);
+                written.push(self.written(rank, issued, *to));
+            }
+            Command::Query { .. } => {
+                let is_ready = !self.is_denied(issued);
+                self.answer(rank, issued, is_ready);
+            }
+            other => unreachable!("{other:?} is not the host's"),
+        }
+        Ok(())
+    }
+
+    fn is_denied(&self, issued: &Issued) -> bool {
+        let Command::Query { id, .. } = &issued.command else {
+            return false;
+        };
+        self.options.schedule.not_ready.contains(id)
+    }
+
+    /// Nothing can go on, so what is asked for is not ready, and cannot be before the host has its
+    /// answer. False when nobody asks.
+    pub(super) fn deny_queries(&mut self) -> bool {
+        let mut any = false;
+        for rank in 0..self.world.ranks {
+            let state = &self.ranks[rank as usize];
+            let asks = matches!(state.park, Some(Park::Host))
+                && matches!(
+                    state.head(HOST).map(|issued| &issued.command),
+                    Some(Command::Query { .. })
+                );
+            if asks {
+                let issued = self.pop(rank, HOST);
+                self.answer(rank, &issued, false);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn answer(&mut self, rank: u32, issued: &Issued, is_ready: bool) {
+        let Command::Query { ticket, id } = &issued.command else {
+            unreachable!("a query is answered");
+        };
+        let state = &mut self.ranks[rank as usize];
+        state.read_words = Some(vec![u32::from(is_ready)]);
+        let accesses = state.accesses.as_ref();
+        self.record.queries.push(QueryPoint {
+            id: *id,
+            site: issued.site.clone(),
+            edge: ticket.edge.clone(),
+            ready: is_ready,
+            // Where accesses are not followed, the host is not known to know.
+            open: is_ready && !accesses.is_some_and(|known| known.host_has(ticket.number)),
+        });
+    }
+}
