@@ -24,7 +24,9 @@ fn hazard() -> Hazard {
         second: access(true),
         words: (0, 4),
         buffer: None,
+        edge: None,
         missing_edge: "an event".to_string(),
+        ran: None,
         occurrences: 1,
     }
 }
