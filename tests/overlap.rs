@@ -109,7 +109,10 @@ fn options_of(layout: &Layout) -> TrainOptions {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(5) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(5)
+    })]
     /// The plans of these runs are chains in the order of the group, whatever a bucket's size.
     #[test]
     fn overlap_changes_no_bit(layout in layout(), aligned in any::<bool>()) {

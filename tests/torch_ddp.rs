@@ -1,6 +1,6 @@
-//! A resumed run of torch's DistributedDataParallel on gloo, as measured with torch 2.15: equal with
-//! two ranks, another one from the first step after the restart with four and eight, and equal again
-//! with `find_unused_parameters`.
+//! A resumed run of torch's DistributedDataParallel on gloo, as measured with torch 2.15: equal
+//! with two ranks, another one from the first step after the restart with four and eight, and equal
+//! again with `find_unused_parameters`.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The rules of `ddp = "torch"`: a model that each rank holds whole, in fp32, whose gradients torch's
-//! DistributedDataParallel all-reduces.
+//! The rules of `ddp = "torch"`: a model that each rank holds whole, in fp32, whose gradients
+//! torch's DistributedDataParallel all-reduces.
 
 use super::Recipe;
 use super::argument::{DataParallelKind, DistributedBackend};

@@ -1,7 +1,7 @@
 //! When each bucket is reduced and gathered in a step: Megatron-LM's DistributedDataParallel.
 //!
-//! With `overlap_grad_reduce` a bucket's reduction is issued in the backward of the last microbatch,
-//! as soon as the last of its gradients has been made, and is waited for before the optimizer; with
+//! With `overlap_grad_reduce` a bucket's reduction is issued in the last microbatch's backward, as
+//! soon as the last of its gradients has been made, and is waited for before the optimizer; with
 //! `align_grad_reduce` the stages behind the first one issue theirs in the pipeline's bubble
 //! (schedules.py, `grad_sync_func`). Without it everything happens after the last backward, one
 //! bucket after another.

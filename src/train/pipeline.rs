@@ -181,6 +181,10 @@ impl Pipeline {
     /// not overlap with anything.
     fn exchange(&mut self, rank: &mut Rank, around: Around) {
         if let Some((work, chunk)) = around.receives_after {
+            rank.set_phase(match work {
+                Work::Forward => Phase::Forward,
+                Work::Backward => Phase::Backward,
+            });
             let chunk = &mut self.chunks[chunk];
             chunk.receive(rank, work);
             if !self.overlaps {

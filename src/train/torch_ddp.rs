@@ -7,9 +7,9 @@
 //! in which order a ring adds it, so with three ranks or more a resumed run parts from the straight
 //! one. With `find_unused_parameters` buckets are never laid out anew.
 //!
-//! Here gradients stay in the flat buffer, and one collective carries all buckets, each element with
-//! the tree that it has at its place in its bucket: what differs between two layouts is what they
-//! change in the sums, and nothing else. That DDP's reductions overlap with the backward is not
+//! Here gradients stay in the flat buffer, and one collective carries all buckets, each element
+//! with the tree that it has at its place in its bucket: what differs between two layouts is what
+//! they change in the sums, and nothing else. That DDP's reductions overlap with the backward is not
 //! simulated.
 
 use std::ops::Range;

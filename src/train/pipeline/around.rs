@@ -1,8 +1,8 @@
 //! What a rank communicates before and after each slot of its schedule, beside what the slot itself
 //! sends.
 //!
-//! Rules read in megatron-core 0.19.2 (`pipeline_parallel/schedules.py`). Forwards and backwards are
-//! numbered apart: Megatron's `virtual_microbatch_id`. Rank r of the pipeline does in its forward k
+//! Rules read in megatron-core 0.19.2 (`pipeline_parallel/schedules.py`). Forwards and backwards
+//! are numbered apart: Megatron's `virtual_microbatch_id`. Rank r of the pipeline does in its forward k
 //! what rank 0 does r forwards earlier; that is how stages are aligned.
 
 use crate::job::{Slot, Work};
@@ -119,7 +119,8 @@ impl Numbered {
         (slot.microbatch == 0 && 1 < chunk && chunk < self.chunks).then_some(chunk)
     }
 
-    /// After the last microbatch of a chunk; on later stages as many slots later as they are behind.
+    /// After the last microbatch of a chunk; on later stages as many slots later as they are ahead
+    /// of the first one in the backward.
     fn reduces_after(&self, number: usize) -> Option<usize> {
         let slot = &self.backwards[number.checked_sub(self.stage)?];
         slot.grad_sync.then_some(slot.chunk as usize)
