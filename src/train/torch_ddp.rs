@@ -9,8 +9,8 @@
 //!
 //! Here gradients stay in the flat buffer, and one collective carries all buckets, each element
 //! with the tree that it has at its place in its bucket: what differs between two layouts is what
-//! they change in the sums, and nothing else. That DDP's reductions overlap with the backward is not
-//! simulated.
+//! they change in the sums, and nothing else. That DDP's reductions overlap with the backward is
+//! not simulated.
 
 use std::ops::Range;
 

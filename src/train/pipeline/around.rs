@@ -2,8 +2,8 @@
 //! sends.
 //!
 //! Rules read in megatron-core 0.19.2 (`pipeline_parallel/schedules.py`). Forwards and backwards
-//! are numbered apart: Megatron's `virtual_microbatch_id`. Rank r of the pipeline does in its forward k
-//! what rank 0 does r forwards earlier; that is how stages are aligned.
+//! are numbered apart: Megatron's `virtual_microbatch_id`. Rank r of the pipeline does its forward
+//! k at the time at which rank 0 does its forward k + r; that is how stages are aligned.
 
 use crate::job::{Slot, Work};
 use crate::train::gradient::shards;
