@@ -3,6 +3,7 @@
 //! Megatron-LM's DDP hangs a hook before the forward of every module and one behind the gradient of
 //! every parameter (distributed_data_parallel.py, `_make_forward_pre_hook`,
 //! `_make_backward_post_hook`).
+
 use std::ops::Deref;
 
 use crate::model::parameter::ParameterId;

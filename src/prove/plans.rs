@@ -23,10 +23,13 @@ pub struct AllocationPlans {
     /// What gradients travel in, where torch's DDP reduces them.
     torch: Option<TorchBuckets>,
     /// Their plans, of a process's first step or of later ones.
-    in_buckets: Mutex<BTreeMap<(u32, bool), Arc<[Arc<Plan>]>>>,
+    in_buckets: Mutex<BTreeMap<(u32, bool), Plans>>,
     /// Plans of small buffers that stand for large ones.
     scaled: Mutex<BTreeMap<ScaledKey, Scaled>>,
 }
+
+/// One plan an allocation.
+type Plans = Arc<[Arc<Plan>]>;
 
 /// Addresses of the full-size plans, and elements of the small buffer: communicators of one shape
 /// share plans.
@@ -93,7 +96,7 @@ impl AllocationPlans {
             }
         }
         let plan = |list: &Vec<Carrier>| Arc::new(arranged(list, shape.elements));
-        let plans: Arc<[Arc<Plan>]> = carriers.iter().map(plan).collect();
+        let plans: Plans = carriers.iter().map(plan).collect();
         known.insert((shape.group.0, is_first), plans.clone());
         Ok(plans)
     }

@@ -77,6 +77,7 @@ impl TorchBuckets {
 mod tests {
     use super::*;
     use crate::job::DdpOptions;
+    use crate::numerics::Dtype;
     use crate::train::options::tests::options;
 
     fn buckets(find_unused_parameters: bool, cap: Option<u64>) -> (TorchBuckets, Vec<u32>) {
@@ -86,6 +87,8 @@ mod tests {
         options.layout.tensor_model_parallel_size = 1;
         options.model.tensor_model_parallel_size = 1;
         options.model.sequence_parallel = false;
+        options.model.params_dtype = Dtype::F32;
+        options.use_distributed_optimizer = false;
         options.torch_ddp = Some(DdpOptions {
             bucket_cap: cap,
             find_unused_parameters,

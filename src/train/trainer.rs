@@ -145,7 +145,6 @@ impl Trainer {
             DataParallel::new(reduction, gradients, optimizer, stage, self.stale);
         self.pipeline.run(rank, &data, &mut data_parallel);
         assert!(data_parallel.is_whole(), "a module has every parameter");
-        self.mean_loss(rank);
         data_parallel.finish_gradients(rank);
         if let Some(partial) = &self.partial_gradients {
             partial.meet(rank, self.groups.tensor);
@@ -156,6 +155,7 @@ impl Trainer {
         if shards(&self.options) && !self.stale {
             optimizer.gather_all(rank, &reduction);
         }
+        self.mean_loss(rank);
         self.is_first_step = false;
         rank.module("data", |rank| {
             let cell = [self.data_position];
@@ -207,7 +207,8 @@ impl Trainer {
             .collect()
     }
 
-    /// The mean over the tokens of all data-parallel ranks, on the last stage.
+    /// The mean over the tokens of all data-parallel ranks, on the last stage: after the optimizer's
+    /// step (Megatron-LM, training.py, `train_step`).
     fn mean_loss(&self, rank: &mut Rank) {
         let (Some(losses), Some(loss)) = (self.losses, self.loss) else {
             return;

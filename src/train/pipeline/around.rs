@@ -156,7 +156,7 @@ mod tests {
         {
             let sender = 1 - receiver;
             let step = |chunk: u32| match work {
-                Work::Forward => (sender == 1).then_some(chunk + 1).unwrap_or(chunk),
+                Work::Forward => chunk + u32::from(sender == 1),
                 Work::Backward => chunk.wrapping_sub(u32::from(sender == 0)),
             };
             let sent = interleaved(sender).into_iter();

@@ -105,10 +105,8 @@ impl Chunk {
         hooks: &mut dyn ParameterHooks,
     ) -> Option<Handle> {
         let slot = self.slot(microbatch);
-        let received = match self.neighbours.next {
-            Some(_) => Some(self.received(rank, Work::Backward)),
-            None => None,
-        };
+        let is_sent = self.neighbours.next.is_some();
+        let received = is_sent.then(|| self.received(rank, Work::Backward));
         let grad = received.or(own).expect("the last stage has one");
         let saved = &self.saved[slot];
         let mut pass = self.gpt.pass(microbatch, hooks);
