@@ -1,11 +1,11 @@
 //! What is trained and how: plain data under Megatron-LM's argument names.
 
-use crate::job::{ScheduleError, Slot, interleaved, one_f_one_b};
+use crate::job::{DdpOptions, ScheduleError, Slot, interleaved, one_f_one_b};
 use crate::model::{ModelShape, Orders, Recompute, Selective, ShapeError};
 use crate::numerics::Dtype;
 use crate::recipe::{
-    BUFFER_WORDS_MAX, LrDecayStyle, MICROBATCH_COUNT_MAX, Recipe, RecomputeGranularity,
-    RecomputeMethod, RecomputeModule, StepSizes,
+    BUFFER_WORDS_MAX, DataParallelKind, LrDecayStyle, MICROBATCH_COUNT_MAX, Recipe,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule, StepSizes,
 };
 use crate::train::layout::{Layout, LayoutError};
 
@@ -28,10 +28,17 @@ pub struct TrainOptions {
     /// Elements at which a bucket closes, where gradients are reduced during backward; `None` is
     /// Megatron's `max(40,000,000, 1,000,000 data_parallel_size)`.
     pub ddp_bucket_size: Option<u32>,
-    /// Cuts the first stage's gradients into buckets. Reductions and gathers run after backward
-    /// and after the step all the same: that they overlap is not simulated.
+    /// Cuts the first stage's gradients into buckets, which are reduced while the last backward
+    /// goes on; with `align_grad_reduce` the stages behind the first reduce in the pipeline's
+    /// bubble.
     pub overlap_grad_reduce: bool,
+    pub align_grad_reduce: bool,
+    /// Parameters are gathered in the next step's forward, bucket by bucket; with
+    /// `align_param_gather` an interleaved pipeline gathers a chunk's buckets together.
     pub overlap_param_gather: bool,
+    pub align_param_gather: bool,
+    /// torch's DistributedDataParallel reduces the gradients, not Megatron's.
+    pub torch_ddp: Option<DdpOptions>,
     pub lr: f32,
     pub lr_decay_style: LrDecayStyle,
     /// Steps until the learning rate is `min_lr`, warm-up included.
@@ -52,43 +59,8 @@ pub struct TrainOptions {
 
 impl From<&Recipe> for TrainOptions {
     fn from(recipe: &Recipe) -> TrainOptions {
-        let determinism = &recipe.determinism;
         TrainOptions {
-            model: ModelShape {
-                num_layers: recipe.num_layers,
-                hidden_size: recipe.hidden_size,
-                ffn_hidden_size: recipe.ffn_hidden_size,
-                num_attention_heads: recipe.num_attention_heads,
-                num_query_groups: recipe.num_query_groups,
-                kv_channels: recipe.kv_channels,
-                padded_vocab_size: recipe.padded_vocab_size,
-                seq_length: recipe.seq_length,
-                max_position_embeddings: recipe.max_position_embeddings,
-                micro_batch_size: recipe.micro_batch_size,
-                normalization: recipe.normalization,
-                norm_epsilon: recipe.norm_epsilon,
-                swiglu: recipe.swiglu,
-                add_bias_linear: !recipe.disable_bias_linear,
-                position_embedding_type: recipe.position_embedding_type,
-                rotary_base: recipe.rotary_base,
-                attention_dropout: recipe.attention_dropout,
-                hidden_dropout: recipe.hidden_dropout,
-                untie_embeddings_and_output_weights: recipe.untie_embeddings_and_output_weights,
-                params_dtype: if recipe.bf16 { Dtype::Bf16 } else { Dtype::F32 },
-                tensor_model_parallel_size: recipe.tensor_model_parallel_size,
-                pipeline_model_parallel_size: recipe
-                    .pipeline_model_parallel_size
-                    .saturating_mul(recipe.num_virtual_stages_per_pipeline_rank),
-                sequence_parallel: recipe.sequence_parallel,
-                wgrad_splits: determinism.wgrad_splits,
-                orders: Orders {
-                    embedding_backward: determinism.embedding_backward,
-                    norm_weight_grad: determinism.norm_weight_grad,
-                    wgrad_split_k: determinism.wgrad_split_k,
-                    microbatch_accumulation: determinism.microbatch_accumulation,
-                    attention_backward: determinism.attention_backward,
-                },
-            },
+            model: model(recipe),
             layout: Layout {
                 tensor_model_parallel_size: recipe.tensor_model_parallel_size,
                 pipeline_model_parallel_size: recipe.pipeline_model_parallel_size,
@@ -106,7 +78,10 @@ impl From<&Recipe> for TrainOptions {
                 .ddp_reduce_scatter_with_fp32_accumulation,
             ddp_bucket_size: recipe.ddp_bucket_size,
             overlap_grad_reduce: recipe.overlap_grad_reduce,
+            align_grad_reduce: recipe.align_grad_reduce,
             overlap_param_gather: recipe.overlap_param_gather,
+            align_param_gather: recipe.align_param_gather,
+            torch_ddp: torch_ddp(recipe),
             lr: recipe.lr,
             lr_decay_style: recipe.lr_decay_style,
             lr_decay_iters: recipe.lr_decay_iters,
@@ -120,6 +95,53 @@ impl From<&Recipe> for TrainOptions {
             seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
             recompute: recompute(recipe),
         }
+    }
+}
+
+fn torch_ddp(recipe: &Recipe) -> Option<DdpOptions> {
+    let mebibytes = recipe.bucket_cap_mb.map(f64::from);
+    (recipe.ddp == DataParallelKind::Torch).then(|| DdpOptions {
+        bucket_cap: mebibytes.map(|mebibytes| (mebibytes * 1_048_576.0) as u64),
+        find_unused_parameters: recipe.find_unused_parameters,
+        ..DdpOptions::default()
+    })
+}
+
+fn model(recipe: &Recipe) -> ModelShape {
+    ModelShape {
+        num_layers: recipe.num_layers,
+        hidden_size: recipe.hidden_size,
+        ffn_hidden_size: recipe.ffn_hidden_size,
+        num_attention_heads: recipe.num_attention_heads,
+        num_query_groups: recipe.num_query_groups,
+        kv_channels: recipe.kv_channels,
+        padded_vocab_size: recipe.padded_vocab_size,
+        seq_length: recipe.seq_length,
+        max_position_embeddings: recipe.max_position_embeddings,
+        micro_batch_size: recipe.micro_batch_size,
+        normalization: recipe.normalization,
+        norm_epsilon: recipe.norm_epsilon,
+        swiglu: recipe.swiglu,
+        add_bias_linear: !recipe.disable_bias_linear,
+        position_embedding_type: recipe.position_embedding_type,
+        rotary_base: recipe.rotary_base,
+        attention_dropout: recipe.attention_dropout,
+        hidden_dropout: recipe.hidden_dropout,
+        untie_embeddings_and_output_weights: recipe.untie_embeddings_and_output_weights,
+        params_dtype: if recipe.bf16 { Dtype::Bf16 } else { Dtype::F32 },
+        tensor_model_parallel_size: recipe.tensor_model_parallel_size,
+        pipeline_model_parallel_size: recipe
+            .pipeline_model_parallel_size
+            .saturating_mul(recipe.num_virtual_stages_per_pipeline_rank),
+        sequence_parallel: recipe.sequence_parallel,
+        wgrad_splits: recipe.determinism.wgrad_splits,
+        orders: Orders {
+            embedding_backward: recipe.determinism.embedding_backward,
+            norm_weight_grad: recipe.determinism.norm_weight_grad,
+            wgrad_split_k: recipe.determinism.wgrad_split_k,
+            microbatch_accumulation: recipe.determinism.microbatch_accumulation,
+            attention_backward: recipe.determinism.attention_backward,
+        },
     }
 }
 
@@ -175,6 +197,8 @@ pub enum OptionsError {
     Schedule(#[from] ScheduleError),
     #[error("num_distributed_optimizer_instances = {0} needs use_distributed_optimizer")]
     InstancesAlone(u32),
+    #[error("torch's DistributedDataParallel needs the whole model on every rank, in fp32")]
+    TorchDdp,
     #[error("full recomputation of 0 layers at a time")]
     RecomputesNoLayer,
     #[error("lr_warmup_iters = {warmup} is not below lr_decay_iters = {decay}")]
@@ -216,6 +240,9 @@ impl TrainOptions {
         if instances > 1 && !self.use_distributed_optimizer {
             return Err(OptionsError::InstancesAlone(instances));
         }
+        if self.torch_ddp.is_some() && !self.suits_torch_ddp() {
+            return Err(OptionsError::TorchDdp);
+        }
         if matches!(self.recompute, Recompute::Full { layers: 0, .. }) {
             return Err(OptionsError::RecomputesNoLayer);
         }
@@ -251,6 +278,13 @@ impl TrainOptions {
     pub fn lr_samples(&self) -> (u32, u32) {
         let samples = |iterations: u32| iterations * self.global_batch_size;
         (samples(self.lr_warmup_iters), samples(self.lr_decay_iters))
+    }
+
+    fn suits_torch_ddp(&self) -> bool {
+        let layout = &self.layout;
+        let is_whole = layout.tensor_model_parallel_size * layout.virtual_stages() == 1;
+        let is_plain = !self.use_distributed_optimizer && !self.overlap_grad_reduce;
+        is_whole && is_plain && self.model.params_dtype == Dtype::F32 && !self.grad_reduce_in_bf16
     }
 
     fn check_interleaving(&self) -> Result<(), OptionsError> {
@@ -387,7 +421,10 @@ pub(super) mod tests {
             ddp_reduce_scatter_with_fp32_accumulation: false,
             ddp_bucket_size: None,
             overlap_grad_reduce: false,
+            align_grad_reduce: true,
             overlap_param_gather: false,
+            align_param_gather: true,
+            torch_ddp: None,
             lr: 1e-3,
             lr_decay_style: LrDecayStyle::Constant,
             lr_decay_iters: 8,
