@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::output::{Output, talk};
 use super::progress::Bars;
-use super::{JobArgs, RunArgs, faults, memory, prover, regression};
+use super::{JobArgs, RunArgs, faults, folder, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::engine::EngineChoice;
 use crate::prove::CheckOptions;
@@ -18,7 +18,7 @@ use crate::scenario::{Grade, Overrides, Scenario};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// Scenario files, bare recipes, or Megatron-LM's: a functional test's model_config.yaml, a job
+    /// Scenario files, folders of them, bare recipes, or Megatron-LM's: a functional test's model_config.yaml, a job
     /// log, a launch script
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -83,7 +83,9 @@ impl CheckArgs {
 }
 
 pub(super) fn run(args: &CheckArgs) -> Exit {
-    let mut output = Output::new(args.run.format, args.run.detail(), args.paths.len());
+    let paths = folder::scenarios(&args.paths);
+    let count = paths.as_ref().map_or(1, Vec::len);
+    let mut output = Output::new(args.run.format, args.run.detail(), count);
     let options = match args.run.options() {
         Ok(options) => CheckOptions {
             native_races: args.native_races,
@@ -94,8 +96,15 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
             return exit.max(output.finish());
         }
     };
+    let paths = match paths {
+        Ok(paths) => paths,
+        Err(finding) => {
+            let exit = output.refuse("bitproof".to_owned(), vec![*finding], Exit::Usage);
+            return exit.max(output.finish());
+        }
+    };
     let mut worst = Exit::Proved;
-    for path in &args.paths {
+    for path in &paths {
         worst = worst.max(one(args, path, &options, &mut output));
     }
     worst.max(output.finish())

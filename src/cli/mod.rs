@@ -4,6 +4,7 @@ mod check;
 mod doctor;
 mod engine;
 mod faults;
+mod folder;
 mod import;
 mod memory;
 mod output;

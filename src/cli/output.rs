@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use crate::diagnostic::{Diagnostic, Severity, escaped, sarif};
-use crate::report::{Checked, Detail, Exit, Refusal, Report, counted, junit};
+use crate::report::{Checked, Detail, Exit, Expected, Refusal, Report, counted, junit};
 use crate::scenario::Grade;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -160,6 +160,9 @@ impl Output {
             let log = sarif(&self.findings, self.worst.code());
             let text = serde_json::to_string_pretty(&log).expect("a JSON value has a JSON form");
             self.data(&format!("{}\n", ascii_controls(&text)));
+        }
+        if let (Format::Human, Some(score)) = (self.format, Expected::of(&self.scenarios)) {
+            self.data(&format!("\n{score}\n"));
         }
         match self.is_lost {
             true => Exit::Internal,

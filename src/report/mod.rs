@@ -2,6 +2,7 @@
 
 pub mod doctor;
 mod exit;
+mod expected;
 mod findings;
 mod json;
 mod junit;
@@ -14,6 +15,7 @@ mod terminal;
 mod sample;
 
 pub use exit::{Exit, Requirement};
+pub use expected::Expected;
 pub use json::SCHEMA_VERSION;
 pub use junit::junit;
 pub(crate) use names::counted;
