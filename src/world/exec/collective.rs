@@ -251,8 +251,10 @@ impl Coordinator<'_> {
     /// The stream of `rank` on which it receives from `peer`, if that is at its head.
     fn receiving(&self, rank: u32, peer: u32, lane: Lane) -> Option<StreamId> {
         let inlet = recv_stream(lane, peer);
-        let queue = self.ranks.get(rank as usize)?.streams.get(&inlet)?;
-        let head = queue.front().map(|issued| &issued.command);
+        let state = self.ranks.get(rank as usize)?;
+        let head = state.head(inlet);
+        let head = head.filter(|head| !state.hold.holds(head.ordinal));
+        let head = head.map(|issued| &issued.command);
         matches!(head, Some(Command::Recv { .. })).then_some(inlet)
     }
 

@@ -24,6 +24,7 @@ use super::hosts::FaultLog;
 use super::local::SlotPlans;
 use super::planted::CommandFaults;
 use super::rank_state::RankState;
+use super::reversal::Hold;
 use super::{NodeRecord, PlantedFault, RunOptions, RunRecord, World, stall};
 
 /// Notes that are kept; more are only counted.
@@ -85,7 +86,10 @@ impl<'a> Coordinator<'a> {
         // Neighbours share a memory; which one depends on nothing but the rank.
         let shard_of = |rank: u32| (u64::from(rank) * shards / u64::from(world.ranks)) as u32;
         let ranks = (0..world.ranks)
-            .map(|rank| RankState::new(engine, shard_of(rank), options.hazard_steps_max > 0))
+            .map(|rank| {
+                let hold = Hold::of(rank, options.reverse);
+                RankState::new(engine, shard_of(rank), options.hazard_steps_max > 0, hold)
+            })
             .collect::<Result<Vec<_>, EngineError>>()
             .map_err(|source| at("all", "set-up", source))?;
         let fold_programs = fold_programs(world, engine)?;
@@ -131,6 +135,7 @@ impl<'a> Coordinator<'a> {
         released?;
         self.finish_live_in();
         self.finish_joins();
+        self.record.turned = self.turned();
         self.record.faults_met = self.fault_log.met;
         self.record.fault_hosts = self.fault_log.hosts;
         (self.record.hazards, self.record.hazards_beyond) = self.hazards.finish();
@@ -208,7 +213,7 @@ impl<'a> Coordinator<'a> {
                 accesses.issued(stream, &issued);
             }
             let queue = state.streams.entry(stream).or_default();
-            if queue.is_empty() {
+            if queue.is_empty() && !state.hold.holds(issued.ordinal) {
                 self.heads.appeared(rank, stream, &issued.command);
             }
             queue.push_back(issued);
@@ -273,6 +278,7 @@ impl<'a> Coordinator<'a> {
         let local = self.run_local(&stirred, &mut written)?;
         let joint = self.run_collectives(&mut written)?;
         let messages = self.run_messages(&mut written)?;
+        self.release_turned();
         self.account(written)?;
         if self.options.hazard_steps_max > 0 {
             let mut touched = stirred;
@@ -292,6 +298,7 @@ impl<'a> Coordinator<'a> {
     fn run_host_wave(&mut self) -> Result<bool, WorldError> {
         let mut written = Vec::new();
         let ran = self.run_hosts(&mut written)?;
+        self.release_turned();
         self.account(written)?;
         self.wave += u32::from(ran);
         self.record.waves += u64::from(ran);
@@ -433,27 +440,39 @@ impl<'a> Coordinator<'a> {
             .iter()
             .any(|rank| rank.park.is_some() || !rank.idle());
         if ready.is_empty() && stuck {
-            return match self.deny_queries() {
-                true => self.wake(),
+            if self.deny_queries() {
+                return self.wake();
+            }
+            return match self.is_released()? {
+                true => Ok(()),
                 false => Err(stall::report(self)),
             };
         }
-        self.boundaries(&ready)?;
+        self.answer_all(&ready)
+    }
+
+    /// Lets hosts go on.
+    pub fn answer_all(&mut self, ready: &[u32]) -> Result<(), WorldError> {
+        self.boundaries(ready)?;
         for rank in ready {
-            let state = &mut self.ranks[rank as usize];
+            let state = &mut self.ranks[*rank as usize];
             let reply = match state.park.take() {
                 Some(Park::Finished(_)) | None => continue,
                 Some(Park::Read | Park::Host) => {
                     Reply::Words(state.read_words.take().unwrap_or_default())
                 }
                 Some(Park::Setup { .. } | Park::Step { .. }) => {
-                    state.forget_tickets();
+                    if state.idle() {
+                        state.forget_tickets();
+                    }
                     Reply::Go
                 }
             };
-            if self.outboxes[rank as usize].send(reply).is_err() {
-                let message = "its thread ended without saying why".to_string();
-                return Err(WorldError::RankFailed { rank, message });
+            if self.outboxes[*rank as usize].send(reply).is_err() {
+                return Err(WorldError::RankFailed {
+                    rank: *rank,
+                    message: "its thread ended without saying why".to_string(),
+                });
             }
         }
         Ok(())

@@ -53,7 +53,9 @@ impl Coordinator<'_> {
     fn take_local_head(&mut self, rank: u32) -> Option<Issued> {
         let state = &mut self.ranks[rank as usize];
         let (stream, _) = state.streams.iter().find(|(_, queue)| {
-            queue.front().is_some_and(|issued| {
+            let head = queue.front();
+            let head = head.filter(|issued| !state.hold.holds(issued.ordinal));
+            head.is_some_and(|issued| {
                 matches!(
                     issued.command,
                     Command::Launch { .. }

@@ -29,6 +29,8 @@ pub(crate) struct Use {
     ticket: Option<Ticket>,
     /// It is a copy's.
     copy: bool,
+    /// It is no command's, but the world's at the end of a step.
+    at_end: bool,
     /// An allocation or a free: conflicts like a write.
     lifetime: bool,
     /// Of a free: who may go on with the memory.
@@ -83,6 +85,7 @@ struct Present {
     ordinal: u32,
     ticket: Option<Ticket>,
     copy: bool,
+    at_end: bool,
 }
 
 /// Follows one rank.
@@ -139,6 +142,7 @@ impl AccessTracker {
             ordinal,
             ticket: issued.command.completes().cloned(),
             copy: matches!(issued.command, Command::Copy { .. }),
+            at_end: false,
         });
         match &issued.command {
             Command::Record { ticket } => self.clocks.record(stream, ticket.number),
@@ -220,6 +224,7 @@ impl AccessTracker {
             ordinal: self.next_ordinal,
             ticket: None,
             copy: false,
+            at_end: true,
         });
         self.read(tensor);
     }
@@ -355,7 +360,8 @@ impl AccessTracker {
             (false, _) => HazardKind::WriteAfterRead,
             (true, true) => HazardKind::WriteAfterWrite,
         };
-        let ran = Some((earlier.ordinal, present.ordinal));
+        let ran = (earlier.ordinal, present.ordinal);
+        let ran = (!earlier.at_end && !present.at_end).then_some(ran);
         self.report(kind, (first, second), words, ran);
     }
 
@@ -441,6 +447,7 @@ impl AccessTracker {
             ordinal: present.ordinal,
             ticket: present.ticket.clone(),
             copy: present.copy,
+            at_end: present.at_end,
             lifetime: false,
             spared: None,
             allocation: life.map(|life| life.ordinal),
