@@ -23,3 +23,6 @@ pub use rank::{
     MemoryOptions, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Name, Phase, Site};
+
+#[cfg(test)]
+mod tests;

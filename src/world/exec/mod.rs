@@ -8,6 +8,7 @@ mod corruption;
 mod heads;
 mod host;
 mod hosts;
+mod intake;
 mod local;
 mod measure;
 mod planted;
@@ -15,6 +16,7 @@ mod protection;
 mod rank_state;
 mod recall;
 mod reversal;
+mod shuffle;
 mod stall;
 mod thread;
 
@@ -62,6 +64,8 @@ pub struct RunOptions {
     pub faults: Vec<PlantedFault>,
     /// Keeps a list of every place that a named fault could strike.
     pub list_faults: bool,
+    /// Draws the order of what is ready, and what is late.
+    pub shuffle: Option<u64>,
     /// Turns two commands round.
     pub reverse: Option<Reversal>,
     /// Folds that become arrival-order folds: a planted race.
@@ -82,6 +86,9 @@ pub struct RunOptions {
     pub measure_writes: bool,
     /// Keeps every buffer's words, and the persisted state, as they are when set-up ends.
     pub keep_setup: bool,
+    /// What is wrong with the world itself.
+    #[cfg(test)]
+    pub(crate) mutation: Option<crate::world::memory::Mutation>,
 }
 
 /// A fault to plant: of the scenario, by name, or for the mutation score.

@@ -15,6 +15,7 @@ use crate::world::site::{Name, Phase, Site};
 use super::clock::{Epoch, StreamClocks};
 use super::hazard::HazardKind;
 use super::intervals::Intervals;
+use super::mutation::Mutation;
 
 /// One side of a conflict.
 #[derive(Clone, Debug)]
@@ -127,6 +128,11 @@ impl AccessTracker {
         }
     }
 
+    #[cfg(test)]
+    pub fn mutate(&mut self, mutant: super::mutation::Mutant) {
+        self.clocks.mutant = mutant;
+    }
+
     /// Whether the rank's host has asked a question, so that it goes on being followed.
     pub fn has_queried(&self) -> bool {
         self.has_queried
@@ -134,6 +140,7 @@ impl AccessTracker {
 
     /// A command begins to run on `stream`: `read` and `write` speak of it from now on.
     pub fn begin(&mut self, stream: StreamId, issued: &Issued) {
+        let mutant = self.clocks.mutant;
         let ordinal = issued.ordinal;
         self.present = Some(Present {
             site: issued.site.clone(),
@@ -152,6 +159,9 @@ impl AccessTracker {
             Command::Read { .. } => self.clocks.host_knows(stream, self.next_ordinal),
             Command::Collective(call) => self.expect_join(call.ticket.number, call.output),
             Command::Recv { tensor, ticket, .. } => self.expect_join(ticket.number, *tensor),
+            Command::Query { ticket, .. } if mutant.is(Mutation::QueriesOrder) => {
+                self.clocks.wait(stream, ticket.number);
+            }
             Command::Alloc { tensor, .. } => self.begin_life(*tensor, None),
             Command::Free { tensor, users } => self.begin_life(*tensor, Some(users.clone())),
             _ => {}
@@ -163,12 +173,18 @@ impl AccessTracker {
 
     /// An allocation, or the state of being free, begins on the whole of `tensor`.
     fn begin_life(&mut self, tensor: Tensor, spared: Option<Arc<[StreamId]>>) {
+        if self.clocks.mutant.is(Mutation::FreesAreNothing) {
+            return;
+        }
         let present = Arc::new(Use {
             spared,
             lifetime: true,
             ..Use::clone(&self.use_of(tensor, true))
         });
         self.overwrite(tensor, &present);
+        if self.clocks.mutant.is(Mutation::NothingIsUnwritten) {
+            return;
+        }
         let end = tensor.start + tensor.len;
         self.unwritten.set(tensor.start, end, present);
     }
@@ -198,8 +214,13 @@ impl AccessTracker {
             if let Some(write) = past.write.clone() {
                 self.judge(&write, &present, (start, end));
             }
-            past.reads.retain(|read| read.stream != present.stream);
+            let only_one = self.clocks.mutant.is(Mutation::OneReaderIsKept);
+            past.reads
+                .retain(|read| read.stream != present.stream && !only_one);
             past.reads.push(present.clone());
+            if self.clocks.mutant.is(Mutation::ReadsAreForgotten) {
+                past.reads.clear();
+            }
             self.past.set(start, end, past);
             next = end;
         }
@@ -234,6 +255,9 @@ impl AccessTracker {
     pub fn end_step(&mut self) {
         self.clocks.host_knows(COMPUTE_STREAM, self.next_ordinal);
         self.next_ordinal += 1;
+        if self.clocks.mutant.is(Mutation::StepsSynchronise) {
+            return self.synchronise();
+        }
         self.present = None;
         let clocks = &self.clocks;
         let is_joined = |(ticket, writer): (&u32, &Use)| clocks.is_joined(writer.stream, *ticket);
@@ -336,14 +360,21 @@ impl AccessTracker {
 
     /// `from..to` has been read, and nothing else.
     fn fresh(&mut self, from: u32, to: u32, present: &Arc<Use>) {
-        let reads = vec![present.clone()];
+        let mut reads = vec![present.clone()];
+        if self.clocks.mutant.is(Mutation::ReadsAreForgotten) {
+            reads.clear();
+        }
         self.past.set(from, to, Past { write: None, reads });
     }
 
     fn judge(&mut self, earlier: &Arc<Use>, present: &Arc<Use>, words: (u32, u32)) {
         let same = earlier.ordinal == present.ordinal;
         let spared = earlier.spares(present) || present.spares(earlier);
-        if same || spared || self.clocks.is_before(earlier.epoch, present.stream) {
+        let commute = self.clocks.mutant.is(Mutation::WritesCommute);
+        let commute = commute && earlier.write && present.write;
+        let lifetime = earlier.lifetime || present.lifetime;
+        let commute = commute || lifetime && self.clocks.mutant.is(Mutation::LifetimesNeverClash);
+        if same || spared || commute || self.clocks.is_before(earlier.epoch, present.stream) {
             return;
         }
         let (first, second) = match earlier.ordinal < present.ordinal {

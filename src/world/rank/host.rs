@@ -6,6 +6,12 @@ use crate::world::order::QueryId;
 use super::{EventId, HOST, Handle, Park, Rank, RankError, Reply, StreamId, Tensor};
 
 impl Rank {
+    /// A handle of this point of the current stream, as `torch.cuda.current_stream().record_event()`
+    /// gives one.
+    pub fn record_handle(&mut self) -> Handle {
+        self.mark(self.stream, "record", "record")
+    }
+
     /// Records `event` at this point of the current stream.
     pub fn record(&mut self, event: EventId) {
         let handle = self.mark(self.stream, "record", &format!("event{}", event.0));

@@ -25,6 +25,8 @@ fn hazard() -> Hazard {
         words: (0, 4),
         buffer: None,
         missing_edge: "an event".to_string(),
+        edge: None,
+        ran: None,
         occurrences: 1,
     }
 }
