@@ -115,7 +115,8 @@ fn every_kind_has_its_places() {
 fn faults_are_part_of_a_scenarios_content() {
     let sound = scenario("");
     let one = scenario("[fault]\nskip_launch = \"optimizer.adamw\"");
-    let table = "[fault]\nskip_launch = [\"a.b\", { at = \"optimizer.adamw\", rank = 3, step = 2 }]\n\
+    let table = "[fault]\n\
+        skip_launch = [\"a.b\", { at = \"optimizer.adamw\", rank = 3, step = 2 }]\n\
         flip_bit = [{ buffer = \"parameters\", rank = 0, step = 1, bit = 4 }]";
     let several = scenario(table);
     assert_eq!(several.faults.named.len(), 2);

@@ -108,18 +108,7 @@ pub fn check(
     let reversals = reversal::turn_round(&mut session, hazards, progress)?;
     let queries = queries::deny(&mut session, &reference, progress)?;
 
-    let mut resumptions = if session.scenario.oracles.contains(&OracleKind::RES) {
-        progress.begin(
-            "restarts",
-            session.scenario.checkpoint.restarts.len() as u64,
-        );
-        let resumptions = restarts(&mut session, &reference, progress)?;
-        progress.end();
-        Some(resumptions)
-    } else {
-        None
-    };
-
+    let mut resumptions = resumptions(&mut session, &reference, progress)?;
     faults::refuse_unmet(&mut session)?;
 
     let mut reshardings = reshardings(&session, &reference, &sweep, progress)?;
@@ -180,6 +169,22 @@ pub fn reference_run(
     };
     let steps = session.steps();
     Ok(session.run(&options, steps, None, sweep)?)
+}
+
+/// Restarts, where RES is asked for.
+fn resumptions(
+    session: &mut Session,
+    reference: &RunRecord,
+    progress: &dyn Progress,
+) -> Result<Option<Vec<(Vec<u32>, Resumption)>>, CheckError> {
+    if !session.scenario.oracles.contains(&OracleKind::RES) {
+        return Ok(None);
+    }
+    let count = session.scenario.checkpoint.restarts.len();
+    progress.begin("restarts", count as u64);
+    let found = restarts(session, reference, progress)?;
+    progress.end();
+    Ok(Some(found))
 }
 
 fn restarts(

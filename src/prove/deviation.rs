@@ -1,5 +1,5 @@
 //! How a run with another choice differs from the canonical one, node by node. Which nodes run
-//! before which may differ as well: nodes are compared by rank, site and how often a rank was there.
+//! before which may differ as well: nodes are compared by rank, site and how often a rank came by.
 
 use std::collections::BTreeMap;
 
