@@ -8,9 +8,10 @@ use crate::prove::native::NativeRaces;
 use crate::prove::oracle::reference::Provenances;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::oracle::reshard::Resharding;
+use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Grade, vacuity};
+use crate::prove::{Grade, reversal, vacuity};
 use crate::scenario::{Free, OracleKind};
 use crate::world::RunRecord;
 
@@ -74,19 +75,23 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if let Some(provenances) = &findings.provenances {
         grade = grade.max(of_provenances(provenances));
     }
-    if matches!(findings.second, Some(Some(_))) {
-        grade = grade.max(of_second_run(!hazards.is_empty()));
+    if let Some(Some(difference)) = &findings.second {
+        // What reads unordered or unwritten memory has had another choice than before, unless the
+        // very same run differs as well.
+        let explained = reversal::explains(hazards, difference);
+        grade = grade.max(
+            match explained.filter(|_| difference.corruption.is_none()) {
+                Some(_) => Grade::Divergent,
+                None => Grade::Uncontrolled,
+            },
+        );
     }
+    let consequences = &findings.reversals.consequences;
+    if consequences.iter().any(Consequence::is_visible) {
+        grade = grade.max(Grade::Divergent);
+    }
+    grade = grade.max(findings.queries.grade());
     grade.max(of_races(findings.native_races.as_ref()))
-}
-
-/// Other bits from the same choices. Where accesses are unordered, which write a read sees is a
-/// choice that the run did not pin: the second run shows its consequence. Else nothing explains it.
-fn of_second_run(has_hazards: bool) -> Grade {
-    match has_hazards {
-        true => Grade::Divergent,
-        false => Grade::Uncontrolled,
-    }
 }
 
 /// A gradient that lacks a contribution is wrong on every run alike.
@@ -365,12 +370,6 @@ mod tests {
             let replayed = of_replayed_restart(&[(vec![1], found)]);
             assert_eq!((replayed.within, replayed.across), (Some(grade), None));
         }
-    }
-
-    #[test]
-    fn a_second_run_is_explained_by_a_hazard_alone() {
-        assert_eq!(of_second_run(false), Grade::Uncontrolled);
-        assert_eq!(of_second_run(true), Grade::Divergent);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod clock;
 mod hazard;
 mod intervals;
 mod live_in;
+mod mutation;
 
 use crate::engine::{ArenaId, Engine, EngineError, Span};
 use crate::world::rank::{Allocation, Tensor};
@@ -16,6 +17,7 @@ pub use hazard::{Access, Hazard, HazardKind};
 pub(crate) use intervals::Intervals;
 pub(crate) use live_in::LiveInTracker;
 pub use live_in::{LiveIn, LiveInWords};
+pub(crate) use mutation::{Mutant, Mutation};
 
 /// Words before and after a rank's memory that nothing may write.
 const CANARY_WORDS: u32 = 64;
