@@ -127,7 +127,8 @@ mod tests {
                     .map(|range| range.start as u32)
                     .collect();
                 let mut all = offsets.clone();
-                (starts.sort_unstable(), all.sort_unstable());
+                starts.sort_unstable();
+                all.sort_unstable();
                 assert_eq!(starts, all);
             }
         }
