@@ -51,7 +51,7 @@ pub(super) fn sentences(session: &Session) -> Vec<String> {
     let changes = |(name, what)| format!("what {} changes: {what}", escaped(name));
     list.extend(variables.map(changes));
     if let Some(job) = &session.scenario.imported {
-        list.extend(job.open.iter().map(|what| (*what).to_string()));
+        list.extend(job.open.iter().cloned());
     }
     list
 }

@@ -36,7 +36,7 @@ pub struct Imported {
     pub variables: Vec<JudgedArgument>,
     /// Sentences for *not covered*, where a report has them.
     #[serde(skip)]
-    pub open: Vec<&'static str>,
+    pub open: Vec<String>,
 }
 
 /// The scenario as text, for the reader of all scenarios.

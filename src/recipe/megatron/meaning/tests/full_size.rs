@@ -80,6 +80,60 @@ fn ranks_are_found_or_assumed_and_the_report_says_which() {
     let tail = "MODEL_ENV_VARS:\n  MODEL_ARGS:\n    GPUS_PER_NODE: 2\n";
     let world = file(tail, "").understood.world;
     assert_eq!((world.size, world.basis), (2, WorldBasis::GpusPerNode));
+    for (variables, size, basis, said) in [
+        (
+            "NUM_NODES: 2",
+            16,
+            WorldBasis::GpusPerNode,
+            "8 GPUs of a node x NUM_NODES 2",
+        ),
+        (
+            "SLURM_NNODES: 3",
+            24,
+            WorldBasis::GpusPerNode,
+            "x SLURM_NNODES 3",
+        ),
+        (
+            "NUM_NODES: 2, SLURM_NNODES: 3",
+            16,
+            WorldBasis::GpusPerNode,
+            "x NUM_NODES 2",
+        ),
+        (
+            "NUM_NODES: '', SLURM_NNODES: 3",
+            24,
+            WorldBasis::GpusPerNode,
+            "x SLURM_NNODES 3",
+        ),
+        (
+            "GPUS_PER_NODE: 4, NUM_NODES: 2",
+            8,
+            WorldBasis::GpusPerNode,
+            "GPUS_PER_NODE 4 x",
+        ),
+        (
+            "GPUS_PER_NODE: 4, NUM_NODES: '${N}'",
+            4,
+            WorldBasis::Assumed,
+            "one node assumed",
+        ),
+        (
+            "GPUS_PER_NODE: '${N}', NUM_NODES: 2",
+            16,
+            WorldBasis::Assumed,
+            "assumed, x 2 nodes",
+        ),
+        ("NUM_NODES: '${N}'", 8, WorldBasis::Assumed, "8 assumed"),
+        // The script reads neither.
+        ("NNODES: 2", 8, WorldBasis::Assumed, "8 assumed"),
+        ("WORLD_SIZE: 2", 8, WorldBasis::Assumed, "8 assumed"),
+    ] {
+        let world = file(&format!("ENV_VARS: {{{variables}}}\n"), "")
+            .understood
+            .world;
+        assert_eq!((world.size, world.basis), (size, basis), "{variables}");
+        assert!(world.reason.contains(said), "{variables}: {}", world.reason);
+    }
     let launch = line("", "").understood.world;
     assert_eq!((launch.size, launch.basis), (8, WorldBasis::Launcher));
     let asked = UnderstandOptions {
