@@ -1,7 +1,7 @@
 //! One value, read as argparse reads it for its kind of argument.
 
 use super::super::GivenValue;
-use super::super::catalogue::{Argument, Kind, Spelling};
+use super::super::catalogue::{Argument, Effect, Kind, Spelling};
 use super::number::{integer, real};
 use super::values::{Value, written};
 use crate::diagnostic::escaped;
@@ -85,7 +85,7 @@ fn one(argument: &Argument, spelling: Spelling, text: &str) -> Parsed {
     let parsed = match argument.kind {
         Kind::Int => integer(text).map(Value::Int),
         Kind::Float => real(text).map(Value::Float),
-        Kind::Word(words) => word(words, spelling, text).map(Value::Text),
+        Kind::Word(words) => word(argument, words, spelling, text).map(Value::Text),
         Kind::Text => Some(Value::Text(text.to_string())),
         Kind::Ints | Kind::Floats | Kind::Texts => {
             return several(argument, spelling, &items(argument.kind, spelling, text));
@@ -135,8 +135,8 @@ fn items(kind: Kind, spelling: Spelling, text: &str) -> Vec<String> {
 }
 
 /// A word of a fixed set. A dump shows enumerations and number formats by their Python names, and
-/// may be of a version with other words.
-fn word(words: &[&str], spelling: Spelling, text: &str) -> Option<String> {
+/// may be of a version with other words: refused where the recipe would have to follow them.
+fn word(argument: &Argument, words: &[&str], spelling: Spelling, text: &str) -> Option<String> {
     if spelling != Spelling::Attribute {
         return words.contains(&text).then(|| text.to_string());
     }
@@ -147,8 +147,11 @@ fn word(words: &[&str], spelling: Spelling, text: &str) -> Option<String> {
         "torch.uint8" => "fp8",
         other => other.rsplit('.').next().unwrap_or(other),
     };
-    let known = words.contains(&short);
-    Some(if known { short } else { text }.to_string())
+    let is_followed = matches!(argument.effect, Effect::Used(_));
+    match words.contains(&short) {
+        true => Some(short.to_string()),
+        false => (!is_followed).then(|| text.to_string()),
+    }
 }
 
 /// The words of a list that was written as one text: `[1, 2]`, `1 2`.

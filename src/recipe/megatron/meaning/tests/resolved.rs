@@ -181,3 +181,20 @@ fn a_test_passes_the_word_false_on_and_a_switch_refuses_it() {
         found.findings
     );
 }
+
+#[test]
+fn a_word_of_a_log_that_would_be_followed_is_a_known_one() {
+    for (name, word, is_sound) in [
+        ("transformer_impl", "local", true),
+        ("transformer_impl", "loca", false),
+        ("attention_backend", "AttnBackend.flash", true),
+        ("attention_backend", "AttnBackend.fl", false),
+        ("recompute_granularity", "sel", false),
+        ("ckpt_format", "of_tomorrow", true),
+    ] {
+        let read = dumped(&[(name, word)]);
+        let codes: Vec<_> = errors(&read).iter().map(|found| found.code).collect();
+        let expected: &[&str] = if is_sound { &[] } else { &["wrong-value"] };
+        assert_eq!(codes, expected, "{name} {word}");
+    }
+}
