@@ -284,7 +284,7 @@ fn what_megatrons_parser_refuses_is_refused() {
         ("--seed 1__0", "a whole number"),
         ("--seed _5", "a whole number"),
         ("--seed 5_", "a whole number"),
-        ("--lr _1e-4_", "a number"),
+        ("--min-lr _1e-5_", "a number"),
         ("--data-cache-path /a b", "one value"),
         (
             "--recompute-granularity selective --recompute-modules 'core_attn mlp'",
@@ -310,7 +310,7 @@ fn what_megatrons_parser_refuses_is_refused() {
     for taken in [
         "--init-method-std=1e-3",
         "--seed 1_0",
-        "--lr 1_0e-5",
+        "--min-lr 1_0e-6",
         "--data-cache-path /a",
         "--data-cache-path -",
         "--data-path 0.5 /a 0.5 /b",

@@ -80,6 +80,26 @@ fn ranks_are_found_or_assumed_and_the_report_says_which() {
     let tail = "MODEL_ENV_VARS:\n  MODEL_ARGS:\n    GPUS_PER_NODE: 2\n";
     let world = file(tail, "").understood.world;
     assert_eq!((world.size, world.basis), (2, WorldBasis::GpusPerNode));
+    let launch = line("", "").understood.world;
+    assert_eq!((launch.size, launch.basis), (8, WorldBasis::Launcher));
+    let asked = UnderstandOptions {
+        world: Some(64),
+        phase: 0,
+    };
+    let text =
+        "MODEL_ARGS:\n  --num-layers: 4\nMODEL_ENV_VARS:\n  MODEL_ARGS:\n    GPUS_PER_NODE: 2\n";
+    let world = understood("a/b/model_config.yaml", text, asked)
+        .understood
+        .world;
+    assert_eq!((world.size, world.basis), (64, WorldBasis::Given));
+}
+
+#[test]
+fn ranks_of_a_functional_test_are_those_that_its_script_starts() {
+    let file = |variables: &str| {
+        let text = format!("MODEL_ARGS:\n  --num-layers: 4\nENV_VARS: {{{variables}}}\n");
+        understood("a/b/model_config.yaml", &text, UnderstandOptions::default())
+    };
     for (variables, size, basis, said) in [
         (
             "NUM_NODES: 2",
@@ -128,24 +148,10 @@ fn ranks_are_found_or_assumed_and_the_report_says_which() {
         ("NNODES: 2", 8, WorldBasis::Assumed, "8 assumed"),
         ("WORLD_SIZE: 2", 8, WorldBasis::Assumed, "8 assumed"),
     ] {
-        let world = file(&format!("ENV_VARS: {{{variables}}}\n"), "")
-            .understood
-            .world;
+        let world = file(variables).understood.world;
         assert_eq!((world.size, world.basis), (size, basis), "{variables}");
         assert!(world.reason.contains(said), "{variables}: {}", world.reason);
     }
-    let launch = line("", "").understood.world;
-    assert_eq!((launch.size, launch.basis), (8, WorldBasis::Launcher));
-    let asked = UnderstandOptions {
-        world: Some(64),
-        phase: 0,
-    };
-    let text =
-        "MODEL_ARGS:\n  --num-layers: 4\nMODEL_ENV_VARS:\n  MODEL_ARGS:\n    GPUS_PER_NODE: 2\n";
-    let world = understood("a/b/model_config.yaml", text, asked)
-        .understood
-        .world;
-    assert_eq!((world.size, world.basis), (64, WorldBasis::Given));
 }
 
 #[test]

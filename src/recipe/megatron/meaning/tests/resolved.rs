@@ -123,7 +123,7 @@ fn a_log_without_a_line_that_every_version_prints_is_refused_and_names_it() {
     assert_eq!(missing.code, "missing-argument");
     let note = &missing.notes[0];
     assert!(
-        note.contains("num_experts, ") && !note.contains("num_layers,"),
+        note.contains("num_experts, ") && !note.contains(" num_layers,"),
         "{note}"
     );
 }
