@@ -60,13 +60,13 @@ impl<'a> Prefix<'a> {
 /// everything (srun). No time of a day is one.
 fn rank_in(prefix: &str) -> Option<usize> {
     let numbers = |text: &str| matched(text, text).map_or(0, |(numbers, _)| numbers.len());
-    let brackets = prefix.match_indices('[').filter_map(|(at, _)| {
+    let mut brackets = prefix.match_indices('[').filter_map(|(at, _)| {
         let inside = prefix[at + 1..].split_once(']')?.0;
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, ',' | '_');
         let is_rank = inside.ends_with(|c: char| c.is_ascii_digit()) && inside.chars().all(is_name);
         is_rank.then(|| numbers(&prefix[..at + 1 + inside.len()]) - 1)
     });
-    brackets.last().or_else(|| {
+    brackets.next_back().or_else(|| {
         let digits = prefix.bytes().take_while(u8::is_ascii_digit).count();
         let rest = prefix[digits..].strip_prefix(':')?;
         (digits > 0 && (rest.is_empty() || rest.starts_with(' '))).then_some(0)
