@@ -220,7 +220,7 @@ fn a_number_of_ranks_that_is_none_is_an_error() {
     let of = |world: &str| faults("job.log", &log(world));
     let told = |found: &[String], words: &str| found.iter().any(|plain| plain.contains(words));
     assert!(!told(&of("8"), "world_size"), "{:?}", of("8"));
-    assert!(told(&of(""), "8 ranks are assumed"), "{:?}", of(""));
+    assert!(told(&of(""), "world_size"), "{:?}", of(""));
     for odd in ["eight", "None", "-8", "0", "99999999999"] {
         let found = of(odd);
         assert!(
@@ -237,6 +237,11 @@ fn a_number_of_ranks_that_is_none_is_an_error() {
     };
     let of = |gpus: &str| faults("model_config.yaml", &yaml(gpus));
     assert!(!told(&of("4"), "GPUS_PER_NODE"), "{:?}", of("4"));
+    let nodes = yaml("4\n  NNODES: 2");
+    let found = faults("model_config.yaml", &nodes);
+    assert!(told(&found, "ranks-not-read"), "{found:?}");
+    let found = faults("model_config.yaml", &nodes.replace("NNODES", "NUM_NODES"));
+    assert!(!told(&found, "NODES"), "{found:?}");
     for odd in ["eight", "-1", "0", "1.5"] {
         let found = of(odd);
         let place = found
@@ -271,10 +276,100 @@ fn what_megatrons_parser_refuses_is_refused() {
         "{:?}",
         of("--num-layers -4")
     );
+    // Values that Python's parser, `int` and `float` take for none.
+    for (refused, words) in [
+        ("--init-method-std -1e-3", "takes it for a flag"),
+        ("--init-method-std -1_0", "takes it for a flag"),
+        ("--tensorboard-dir -1x", "takes it for a flag"),
+        ("--seed 1__0", "a whole number"),
+        ("--seed _5", "a whole number"),
+        ("--seed 5_", "a whole number"),
+        ("--min-lr _1e-5_", "a number"),
+        ("--data-cache-path /a b", "one value"),
+        (
+            "--recompute-granularity selective --recompute-modules 'core_attn mlp'",
+            "core_attn mlp",
+        ),
+        (
+            "--recompute-granularity selective --recompute-modules core_attn,mlp",
+            "core_attn,mlp",
+        ),
+        (
+            "--recompute-granularity selective --recompute-modules '[mlp]'",
+            "[mlp]",
+        ),
+        (
+            "--hierarchical-context-parallel-sizes '2 2'",
+            "whole numbers",
+        ),
+    ] {
+        let found = of(refused);
+        assert_eq!(found.len(), 1, "{refused}: {found:?}");
+        assert!(found[0].contains(words), "{refused}: {found:?}");
+    }
+    for taken in [
+        "--init-method-std=1e-3",
+        "--seed 1_0",
+        "--min-lr 1_0e-6",
+        "--data-cache-path /a",
+        "--data-cache-path -",
+        "--data-path 0.5 /a 0.5 /b",
+        "--recompute-granularity selective --recompute-modules core_attn mlp",
+        "--hierarchical-context-parallel-sizes 2 2",
+    ] {
+        assert_eq!(of(taken), [""; 0], "{taken}");
+    }
     let warmup = "--lr-warmup-fraction -.01";
     assert!(of(warmup)[0].contains("is negative"), "{:?}", of(warmup));
     // More steps than any machine runs here: only four are.
     assert_eq!(of("--lr-decay-iters 320000000"), [""; 0]);
+}
+
+#[test]
+fn what_the_script_of_functional_tests_passes_is_judged_as_argparse_does() {
+    let of = |entry: &str| {
+        let pairs = DENSE
+            .split("--")
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty());
+        let entries = pairs.map(|pair| match pair.split_once(' ') {
+            Some((flag, value)) => format!("  --{flag}: {value}\n"),
+            None => format!("  --{pair}: true\n"),
+        });
+        let text = format!("MODEL_ARGS:\n{}  {entry}\n", entries.collect::<String>());
+        faults("model_config.yaml", &text)
+    };
+    let is_error = |found: &[String], words: &str| {
+        found
+            .iter()
+            .any(|plain| plain.contains("error") && plain.contains(words))
+    };
+    for (entry, words) in [
+        ("--deterministic-mode: null", "it is a switch"),
+        ("--deterministic-mode: ~", "it is a switch"),
+        ("--deterministic-mode:", "has no value"),
+        ("--seed: ~", "a whole number"),
+        ("--tensor-model-parallel-size: null", "a whole number"),
+        ("--tensorboard-dir: [a b]", "one value"),
+        (
+            "--recompute-granularity: selective\n  --recompute-modules: core_attn mlp",
+            "core_attn mlp",
+        ),
+    ] {
+        let found = of(entry);
+        assert!(is_error(&found, words), "{entry}: {found:?}");
+    }
+    for entry in [
+        "--deterministic-mode: true",
+        "--seed: 1_0",
+        "--tensorboard-dir: a b",
+        "--recompute-granularity: selective\n  --recompute-modules: \"[core_attn mlp]\"",
+        "--hierarchical-context-parallel-sizes: 2 2",
+    ] {
+        assert_eq!(of(entry), [""; 0], "{entry}");
+    }
+    let found = of("--seed: 1\nENV_VARS:\n  NCCL_ALGO: ${ALGO}");
+    assert!(is_error(&found, "not known here"), "{found:?}");
 }
 
 /// The folder of real functional tests, if it lies beside the repository.

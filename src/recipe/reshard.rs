@@ -89,9 +89,20 @@ impl Recipe {
     /// parallelism is off with one tensor-parallel rank, as Megatron-LM switches it off
     /// (`validate_args`).
     pub fn resharded(&self, layout: ReshardLayout) -> Result<Recipe, Vec<Diagnostic>> {
-        let mut changed = self.clone();
+        let changed = self.moved(layout);
         if layout == self.own_layout() {
             return Ok(changed);
+        }
+        let text = toml::to_string(&changed).expect("plain data has a TOML form");
+        let source = Source::new(format!("resharded to {layout}"), text);
+        Recipe::from_source(&source).map(|(recipe, _)| recipe)
+    }
+
+    /// [`Recipe::resharded`], whatever the rules say of it.
+    pub(crate) fn moved(&self, layout: ReshardLayout) -> Recipe {
+        let mut changed = self.clone();
+        if layout == self.own_layout() {
+            return changed;
         }
         changed.tensor_model_parallel_size = layout.tensor_model_parallel_size;
         changed.pipeline_model_parallel_size = layout.pipeline_model_parallel_size;
@@ -100,9 +111,7 @@ impl Recipe {
         changed.microbatch_group_size_per_virtual_pipeline_stage =
             layout.pipeline_model_parallel_size;
         changed.sequence_parallel &= layout.tensor_model_parallel_size > 1;
-        let text = toml::to_string(&changed).expect("plain data has a TOML form");
-        let source = Source::new(format!("resharded to {layout}"), text);
-        Recipe::from_source(&source).map(|(recipe, _)| recipe)
+        changed
     }
 }
 

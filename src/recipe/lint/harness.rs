@@ -60,7 +60,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "several-phases",
         severity: Note,
-        reason: "each phase is a job of its own, and one is simulated at a time",
+        reason: "one phase is simulated at a time; a ckpt-resume test resumes MODEL_ARGS with \
+            MODEL_ARGS_2, every other phase is a job of its own",
         source: HARNESS,
         fix: "ask for another with `--phase N`",
         find: phases,

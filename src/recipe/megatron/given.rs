@@ -21,7 +21,7 @@ pub enum GivenValue {
     On,
     /// `false`.
     Off,
-    /// Python's `None` in a dump, or an empty value in a file.
+    /// Python's `None` in a dump, Hydra's `null`, or an empty text, which is not passed on.
     Nothing,
     /// One word, as written; `${VARIABLES}` stand in it unreplaced.
     Text(String),

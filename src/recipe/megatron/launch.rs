@@ -9,7 +9,9 @@
 //! | `[a b]` | `--flag a b` |
 //! | `(...)`, or with spaces | `--flag` and the value as one word |
 //! | empty text `""` | nothing |
-//! | anything else, `false` too | `--flag value` |
+//! | anything else, `false`, `null` and `~` too | `--flag value` |
+//!
+//! Of an entry without any value it makes whatever `yq` makes of it: refused here.
 //!
 //! NeMo's tests (`trainer.devices: 8`, dots and no dashes) pass `trainer.devices=8` to Hydra, where
 //! `True` and `False` are booleans.
@@ -60,16 +62,23 @@ pub(super) fn value(
         );
         return None;
     }
-    Some(match is_hydra(&entry.key.text) {
-        true => hydra_value(scalar),
-        false => {
-            let odd = |message: String, label: &str| {
-                let finding = Diagnostic::warning("launch-words", message).at(&place, label);
-                findings.push(finding);
-            };
-            flag_value(&flag, scalar, odd)
-        }
-    })
+    if is_hydra(&entry.key.text) {
+        return Some(hydra_value(scalar));
+    }
+    let is_left_out = scalar.text.is_empty() && !scalar.is_plain;
+    if scalar.text.trim().is_empty() && !is_left_out {
+        findings.push(
+            Diagnostic::error("empty-value", format!("`{flag}` has no value"))
+                .at(&place, "expected `true` for a switch, else its value")
+                .with_help("leave the line out to have Megatron's default"),
+        );
+        return None;
+    }
+    let odd = |message: String, label: &str| {
+        let finding = Diagnostic::warning("launch-words", message).at(&place, label);
+        findings.push(finding);
+    };
+    Some(flag_value(&flag, scalar, odd))
 }
 
 fn flag_value(flag: &str, scalar: &Scalar, mut odd: impl FnMut(String, &str)) -> GivenValue {
@@ -85,15 +94,18 @@ fn flag_value(flag: &str, scalar: &Scalar, mut odd: impl FnMut(String, &str)) ->
         );
         return GivenValue::Off;
     }
-    if text.is_empty() && !scalar.is_plain {
+    if text.is_empty() {
         odd(
             format!("`{flag}` is not passed"),
             "the script leaves out an empty text",
         );
         return GivenValue::Nothing;
     }
+    // `yq` writes it as the word that it is (`tostring`).
     if scalar.is_null() {
-        return GivenValue::Nothing;
+        let message = format!("`{flag}` is passed with the word `{text}`");
+        odd(message, "to have Megatron's default, leave the line out");
+        return GivenValue::Text(text.to_string());
     }
     match bracketed(text) {
         Some(inside) => GivenValue::List(inside.split_whitespace().map(str::to_string).collect()),

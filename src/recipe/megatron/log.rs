@@ -4,7 +4,11 @@
 //! a title between dashes, a line `  name ..... value` for each argument, the dots up to column 48,
 //! and an end between dashes. Launchers put ranks and times before lines.
 
+mod prefix;
+
 use std::ops::Range;
+
+use prefix::Prefix;
 
 use super::spelling::Spellings;
 use super::{GivenArgument, GivenJob, GivenKind, GivenPhase, python};
@@ -26,8 +30,12 @@ pub(super) fn is_end(line: &[u8]) -> bool {
 }
 
 fn between_dashes(line: &[u8], words: &str) -> bool {
-    let marked = format!("----{words}----").into_bytes();
+    let marked = marked(words).into_bytes();
     line.windows(marked.len()).any(|window| window == marked)
+}
+
+fn marked(words: &str) -> String {
+    format!("----{words}----")
 }
 
 /// Whether a text has a block.
@@ -47,6 +55,10 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
         );
         return None;
     };
+    if let Some(finding) = json_lines(source, first) {
+        findings.push(finding);
+        return None;
+    }
     if !first.is_ended {
         findings.push(
             Diagnostic::error("cut-off", "the block of arguments has no end")
@@ -56,7 +68,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
         );
     }
     let arguments = first.arguments(source, errors_before, findings);
-    for block in later.iter().filter(|block| block.is_ended) {
+    for block in later {
         first.compare(block, source, findings);
     }
     let job = GivenJob {
@@ -78,6 +90,20 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
     (findings.error_count() == errors_before).then_some(job)
 }
 
+/// Docker keeps each line in an object of JSON.
+fn json_lines(source: &Source, block: &Block) -> Option<Diagnostic> {
+    let line = source.text[block.title.clone()].trim_start();
+    let is_object = line.starts_with('{') && line.ends_with('}');
+    is_object.then(|| {
+        Diagnostic::error("json-lines", "the lines of this log are wrapped in JSON")
+            .at(
+                &Place::new(source, block.title.clone()),
+                "expected lines as Megatron prints them",
+            )
+            .with_help("give what `docker logs CONTAINER`, or `jq -rj .log FILE`, prints")
+    })
+}
+
 struct Block {
     title: Range<usize>,
     lines: Vec<Line>,
@@ -87,10 +113,20 @@ struct Block {
 /// Where the parts of a line stand in the source.
 enum Line {
     Entry {
+        line: Range<usize>,
         name: Range<usize>,
         value: Range<usize>,
     },
     Other(Range<usize>),
+}
+
+impl Line {
+    fn span(&self) -> &Range<usize> {
+        match self {
+            Line::Entry { line, .. } => line,
+            Line::Other(line) => line,
+        }
+    }
 }
 
 fn blocks(source: &Source) -> Vec<Block> {
@@ -114,6 +150,7 @@ fn blocks(source: &Source) -> Vec<Block> {
         match (is_end(text.as_bytes()), entry(text)) {
             (true, _) => block.is_ended = true,
             (false, Some((name, value))) => block.lines.push(Line::Entry {
+                line: span.clone(),
                 name: span.start + name.start..span.start + name.end,
                 value: span.start + value.start..span.start + value.end,
             }),
@@ -162,6 +199,10 @@ impl Block {
         errors_before: usize,
         findings: &mut Findings,
     ) -> Vec<GivenArgument> {
+        if let Some(broken) = self.broken(source) {
+            findings.push(broken);
+            return Vec::new();
+        }
         self.warn_of_others(source, findings);
         let mut spellings = Spellings::default();
         let mut arguments = Vec::new();
@@ -205,32 +246,59 @@ impl Block {
 
     fn entries(&self) -> impl Iterator<Item = (&Range<usize>, &Range<usize>)> {
         self.lines.iter().filter_map(|line| match line {
-            Line::Entry { name, value } => Some((name, value)),
+            Line::Entry { name, value, .. } => Some((name, value)),
             Line::Other(_) => None,
         })
     }
 
+    /// Lines that are neither whole arguments nor whole lines of another rank.
+    fn broken(&self, source: &Source) -> Option<Diagnostic> {
+        let text = |span: &Range<usize>| &source.text[span.clone()];
+        let prefix = Prefix::of_title(text(&self.title), &marked(TITLE));
+        let is_foreign = |line: &&Line| match line {
+            Line::Entry { .. } => false,
+            Line::Other(span) => prefix.is_of_another_rank(text(span)),
+        };
+        let own: Vec<&Line> = self.lines.iter().filter(|line| !is_foreign(line)).collect();
+        let is_control = |c: char| c.is_control() && c != '\t';
+        let mut spans = std::iter::once(&self.title).chain(own.iter().map(|line| line.span()));
+        if let Some(span) = spans.find(|span| text(span).contains(is_control)) {
+            return Some(with_control_characters(source, span));
+        }
+        let is_broken = |line: &&&Line| match line {
+            Line::Entry { line, name, .. } => !prefix.fits(&source.text[line.start..name.start]),
+            Line::Other(span) => !prefix.fits(text(span)),
+        };
+        // What follows a block without an end is not its own.
+        let mut broken = own.iter().filter(|_| self.is_ended).filter(is_broken);
+        let first = broken.next()?;
+        Some(broken_line(
+            source,
+            first.span(),
+            1 + broken.count(),
+            &prefix,
+        ))
+    }
+
     /// Other ranks may print between the lines of rank 0.
     fn warn_of_others(&self, source: &Source, findings: &mut Findings) {
-        let others: Vec<&Range<usize>> = self
-            .lines
-            .iter()
-            .filter_map(|line| match line {
-                Line::Other(span) => Some(span),
-                Line::Entry { .. } => None,
-            })
-            .collect();
-        let Some(first) = others.first() else {
+        let prefix = Prefix::of_title(&source.text[self.title.clone()], &marked(TITLE));
+        let mut others = self.lines.iter().filter_map(|line| match line {
+            Line::Other(span) => Some(span),
+            Line::Entry { .. } => None,
+        });
+        let is_foreign =
+            |span: &&Range<usize>| prefix.is_of_another_rank(&source.text[(*span).clone()]);
+        let Some(first) = others.find(is_foreign) else {
             return;
         };
-        let message = match others.len() {
-            1 => "a line among the arguments is none".to_string(),
-            count => format!("{count} lines among the arguments are none"),
+        let message = match 1 + others.filter(is_foreign).count() {
+            1 => "a line among the arguments is another rank's".to_string(),
+            count => format!("{count} lines among the arguments are other ranks'"),
         };
         findings.push(
             Diagnostic::warning("not-an-argument", message)
-                .at(&Place::new(source, (*first).clone()), "not used")
-                .with_note("expected `  name ..... value`"),
+                .at(&Place::new(source, first.clone()), "not used"),
         );
     }
 
@@ -252,7 +320,8 @@ impl Block {
             .iter()
             .filter(|(name, value, _)| known.get(name.as_str()) != Some(&value.as_str()))
             .collect();
-        let is_shorter = later_texts.len() < first.len();
+        // A block that is cut off is compared as far as it goes.
+        let is_shorter = later.is_ended && later_texts.len() < first.len();
         let Some(span) = other
             .first()
             .map(|(_, _, span)| span.clone())
@@ -281,6 +350,47 @@ impl Block {
             finding = finding.with_note(format!("differing: {}{more}", names.join(", ")));
         }
         findings.push(finding);
+    }
+}
+
+/// Terminals' colours, carriage returns of progress bars.
+fn with_control_characters(source: &Source, line: &Range<usize>) -> Diagnostic {
+    Diagnostic::error(
+        "control-character",
+        "there is a control character in the block of arguments",
+    )
+    .at(&Place::new(source, line.clone()), "in this line")
+    .with_help("take colours out: `sed 's/\\x1b\\[[0-9;]*[A-Za-z]//g' FILE`")
+}
+
+fn broken_line(
+    source: &Source,
+    line: &Range<usize>,
+    count: usize,
+    prefix: &Prefix<'_>,
+) -> Diagnostic {
+    let message = match count {
+        1 => "a line of the block is no argument".to_string(),
+        count => format!("{count} lines of the block are no arguments"),
+    };
+    let finding = Diagnostic::error("broken-line", message)
+        .at(
+            &Place::new(source, line.clone()),
+            match prefix.text() {
+                "" => "expected `  name ..... value` alone".to_string(),
+                before => format!("expected `{}  name ..... value` alone", escaped(before)),
+            },
+        )
+        .with_note("where text of another rank stands in it, the argument that it was is lost");
+    match prefix.text() {
+        "" => finding.with_help(
+            "give the output of one rank: `torchrun --redirects 3 --log-dir DIR` or `srun \
+             --output=%t.log` keep ranks apart",
+        ),
+        before => finding.with_help(format!(
+            "give the lines of one rank, as the title's `{}` marks them, each whole",
+            escaped(before)
+        )),
     }
 }
 

@@ -130,7 +130,7 @@ pub(super) const PAIRS: &[Pair] = &[
     (
         "rank-map-open",
         ["NCCL_ALGO: Ring\n", ""],
-        ["WORLD_SIZE: 2\n", ""],
+        ["GPUS_PER_NODE: 2\n", ""],
     ),
     (
         "set-inside-the-process",

@@ -409,6 +409,7 @@ const OTHERS: &[Variable] = &[
     var("GPUS_PER_NODE", Used("the number of ranks")),
     var("NNODES", Used("the number of ranks")),
     var("NUM_NODES", Used("the number of ranks")),
+    var("SLURM_NNODES", Used("the number of ranks")),
     var("WORLD_SIZE", Used("the number of ranks")),
     var("MASTER_ADDR", NoBits("where processes meet")),
     var("MASTER_PORT", NoBits("where processes meet")),

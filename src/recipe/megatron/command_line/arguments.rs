@@ -25,6 +25,9 @@ pub(super) fn arguments(
             findings.push(Diagnostic::error("value-too-long", message).at(&place, "starts here"));
             return Vec::new();
         }
+        if is_refused_as_value(word) {
+            findings.push(refused_value(source, word, gathered.last()));
+        }
         let last = gathered.last_mut();
         let is_full = last.as_deref().is_none_or(|last| last.is_full(&catalogue));
         let has_weight = last.as_deref().is_none_or(Gathered::wants_one_more);
@@ -54,13 +57,51 @@ pub(super) fn arguments(
         findings.push(Diagnostic::error("too-many", message).at(&place, "one too many"));
         return Vec::new();
     }
-    let all = gathered.iter().map(|argument| argument.given(source));
+    let all = gathered
+        .iter()
+        .map(|argument| argument.given(source, &catalogue));
     last_of_each(all.collect(), findings)
 }
 
 /// A word that begins with what is not known: a variable, or what a command prints.
 fn is_open(word: &Text) -> bool {
     word.starts_with("$") || word.starts_with("`")
+}
+
+/// Whether argparse takes a word for a flag that nobody has: it begins with `-`, has no blank, and
+/// is no negative number, written plainly (`_negative_number_matcher` and `_parse_optional` in
+/// `argparse.py`, up to Python 3.13): `-1` and `-.5` are, `-1e-3` and `-1_0` are not.
+fn is_refused_as_value(word: &Text) -> bool {
+    let text = word.string();
+    let Some(rest) = text.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+        return false;
+    };
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = match rest.split_once('.') {
+        Some((whole, part)) => is_number(whole) && !part.is_empty() && is_number(part),
+        None => is_number(rest),
+    };
+    let is_end_of_flags = rest == "-";
+    !is_plain && !is_end_of_flags && !text.contains(' ') && Gathered::starting_with(word).is_none()
+}
+
+fn refused_value(source: &Source, word: &Text, last: Option<&Gathered>) -> Diagnostic {
+    let text = word.string();
+    let shown = escaped(&text);
+    let finding = Diagnostic::error(
+        "wrong-value",
+        format!("`{shown}` is no value to argparse, which takes it for a flag"),
+    )
+    .at(
+        &Place::new(source, word.span()),
+        "a value may begin with `-` where it is a plain number, as `-1` or `-.5`",
+    );
+    match last.filter(|last| !last.is_complete) {
+        Some(last) => {
+            finding.with_help(format!("write `{}={shown}`", escaped(&last.flag.string())))
+        }
+        None => finding.with_help("leave it out"),
+    }
 }
 
 struct Gathered {
@@ -124,14 +165,21 @@ impl Gathered {
         })
     }
 
-    fn given(&self, source: &Source) -> GivenArgument {
+    fn given(&self, source: &Source, catalogue: &Catalogue) -> GivenArgument {
         let flag = self.flag.string();
+        let found = catalogue.find(&flag);
+        let is_of_numbers =
+            found.is_some_and(|(known, _)| matches!(known.kind, Kind::Ints | Kind::Floats));
         let value = match self.values.as_slice() {
             [] => GivenValue::On,
             [one] => match (is_hydra(&flag), one.string().as_str()) {
                 (true, "True" | "true") => GivenValue::On,
                 (true, "False" | "false") => GivenValue::Off,
                 (true, "null" | "None") => GivenValue::Nothing,
+                // One word is one item of a list: `'2 2'` is no number.
+                (_, text) if is_of_numbers && text.contains(char::is_whitespace) => {
+                    GivenValue::List(vec![text.to_string()])
+                }
                 (_, text) => GivenValue::Text(text.to_string()),
             },
             several => GivenValue::List(several.iter().map(Text::string).collect()),

@@ -4,10 +4,13 @@
 mod draft;
 mod fields;
 mod judge;
+mod number;
 mod orders;
 mod parse;
 mod rerun;
 mod schedule;
+mod second_run;
+mod shown;
 mod stages;
 mod understood;
 mod values;
@@ -21,10 +24,11 @@ pub use understood::{
 };
 pub(crate) use values::Values;
 
-use super::{Catalogue, GivenJob, GivenPhase, SIMULATED};
+use super::{Catalogue, GivenJob, GivenKind, GivenPhase, GivenVariable, SIMULATED};
 use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::Recipe;
 use draft::Inputs;
+use second_run::SecondRun;
 
 /// Understands one phase of a job. Errors of single arguments and of their combination become
 /// findings with their places; what was understood beside them is still returned.
@@ -39,12 +43,13 @@ pub fn understand(
     let index = phase_index(job, options.phase, findings);
     let phase = &job.phases[index];
     let values = Values::read(phase, &catalogue, findings);
+    let open = open(job, index, &values, findings);
     let env = job.environment(index);
     let own = fields::case_fields(job, &values, &env, findings);
     let arguments = judge::arguments(&phase.arguments, &values, job.resumes());
     let mut needs = judge::needs(&arguments, &values, findings);
     needs.extend(needs_of_job(job, index, findings));
-    let mut variables = judge::variables(&env, findings);
+    let mut variables = variables(job, &env, findings);
     needs.extend(judge::needs_of_variables(&variables, findings));
     let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
     let world = world::world(job, index, &values, options.world, multiple, findings);
@@ -59,53 +64,96 @@ pub fn understand(
         orders: &derived,
     };
     let iters = draft::train_iters(&inputs);
-    let rerun = rerun::rerun(job, phase, &values, iters, findings);
+    let mut rerun = rerun::rerun(job, phase, &values, iters, findings);
     rerun::partial_load(job, &values, findings);
     let mut recipe = None;
     if findings.error_count() == errors_before {
         assert!(needs.is_empty(), "each need is an error");
-        let (table, more) = draft::table(&inputs, findings);
-        let mut own = Findings::default();
-        recipe = Recipe::full_size_from_table(&table, "", &mut own);
-        // What variables mean was judged with the arguments.
-        let told = own.into_vec().into_iter();
-        told.filter(|finding| finding.code != "env-without-effect")
-            .for_each(|finding| findings.push(finding));
+        let (made, more) = full_size(&inputs, findings);
+        recipe = made;
         derived.extend(more);
         if let Some(error) = recipe.as_ref().and_then(Recipe::nccl_refusal) {
             let place = values.phase_place();
             needs.extend(judge::refused(&error, &mut variables, place, findings));
         }
     }
+    if let Some(recipe) = &recipe {
+        match second_run::second_run(job, index, options, &values, recipe, findings) {
+            SecondRun::Same => {}
+            SecondRun::On(layout) => rerun.resharding = Some(layout),
+            SecondRun::Other(need) => needs.push(need),
+        }
+    }
     if findings.error_count() > errors_before {
         recipe = None;
     }
-    let fields = match index {
-        0 => own,
-        _ => first_fields(job, &catalogue),
-    };
     Understood {
-        fields,
+        fields: match index {
+            0 => own,
+            _ => first_fields(job, &catalogue),
+        },
         phase: index,
         world,
         rerun,
         arguments,
         variables,
         derived,
-        open: open(phase, &values).collect(),
+        open,
         needs,
         recipe,
     }
+}
+
+fn variables(
+    job: &GivenJob,
+    env: &[GivenVariable],
+    findings: &mut Findings,
+) -> Vec<JudgedArgument> {
+    let mut judged = judge::variables(env, findings);
+    world::unread_counts(job, &mut judged, findings);
+    judged
+}
+
+/// The recipe at full size, and what was derived for it.
+fn full_size(
+    inputs: &Inputs<'_, '_>,
+    findings: &mut Findings,
+) -> (Option<Recipe>, Vec<Derivation>) {
+    let (table, derived) = draft::table(inputs, findings);
+    let mut own = Findings::default();
+    let recipe = Recipe::full_size_from_table(&table, "", &mut own);
+    // What variables mean was judged with the arguments.
+    let told = own.into_vec().into_iter();
+    told.filter(|finding| finding.code != "env-without-effect")
+        .for_each(|finding| findings.push(finding));
+    (recipe, derived)
 }
 
 /// PyTorch's default, without --disable-bf16-reduced-precision-matmul.
 const REDUCED_PRECISION: &str = "bf16 matrix products: cuBLAS may reduce split products in bf16 \
     (allow_bf16_reduced_precision_reduction), and here they are reduced in fp32";
 
-fn open(phase: &GivenPhase, values: &Values<'_>) -> impl Iterator<Item = String> {
-    let is_open = values.flag("bf16") && !values.flag("disable_bf16_reduced_precision_matmul");
-    let products = is_open.then(|| REDUCED_PRECISION.to_string());
-    let environment = phase.reads.as_ref().map(|place| {
+/// Sentences for *not covered*. What a log ought to show and does not is an error.
+fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findings) -> Vec<String> {
+    let is_reduced = values.flag("bf16") && !values.flag("disable_bf16_reduced_precision_matmul");
+    let products = is_reduced.then(|| REDUCED_PRECISION.to_string());
+    let mut open: Vec<String> = products.into_iter().collect();
+    open.extend(second_run::of_second_alone(job, index));
+    open.extend(environment(&job.phases[index]));
+    if job.kind == GivenKind::ArgumentDump {
+        open.extend(shown::lacking(
+            &job.phases[index],
+            values.catalogue,
+            findings,
+        ));
+        shown::check_formats(values, findings);
+    }
+    open
+}
+
+/// What the job reads that is not read here.
+fn environment(phase: &GivenPhase) -> Option<String> {
+    phase.reads.as_ref().map(|place| {
         let text = place
             .source
             .text
@@ -119,8 +167,7 @@ fn open(phase: &GivenPhase, values: &Values<'_>) -> impl Iterator<Item = String>
              NCCL_PROTO and NVTE_ALLOW_NONDETERMINISTIC_ALGO",
             escaped(&shown)
         )
-    });
-    products.into_iter().chain(environment)
+    })
 }
 
 /// Characters of a file's name that a sentence shows.

@@ -1,7 +1,8 @@
 //! One value, read as argparse reads it for its kind of argument.
 
 use super::super::GivenValue;
-use super::super::catalogue::{Argument, Kind, Spelling};
+use super::super::catalogue::{Argument, Effect, Kind, Spelling};
+use super::number::{integer, real};
 use super::values::{Value, written};
 use crate::diagnostic::escaped;
 
@@ -82,12 +83,12 @@ fn one(argument: &Argument, spelling: Spelling, text: &str) -> Parsed {
         return Parsed::Value(Value::Variable(text.to_string()));
     }
     let parsed = match argument.kind {
-        Kind::Int => text.trim().replace('_', "").parse().ok().map(Value::Int),
+        Kind::Int => integer(text).map(Value::Int),
         Kind::Float => real(text).map(Value::Float),
-        Kind::Word(words) => word(words, spelling, text).map(Value::Text),
+        Kind::Word(words) => word(argument, words, spelling, text).map(Value::Text),
         Kind::Text => Some(Value::Text(text.to_string())),
         Kind::Ints | Kind::Floats | Kind::Texts => {
-            return several(argument, spelling, &split(text));
+            return several(argument, spelling, &items(argument.kind, spelling, text));
         }
         Kind::On | Kind::Off | Kind::GeneratedOff | Kind::Toggle => None,
     };
@@ -99,7 +100,7 @@ fn one(argument: &Argument, spelling: Spelling, text: &str) -> Parsed {
 
 fn several(argument: &Argument, spelling: Spelling, words: &[String]) -> Parsed {
     let is_sound = |word: &String| match argument.kind {
-        Kind::Ints => word.parse::<i64>().is_ok(),
+        Kind::Ints => integer(word).is_some(),
         Kind::Floats => real(word).is_some(),
         _ => true,
     };
@@ -108,8 +109,10 @@ fn several(argument: &Argument, spelling: Spelling, words: &[String]) -> Parsed 
             None => Parsed::Value(Value::List(words.to_vec())),
             Some(odd) => wrong(argument, spelling, odd, &expected(argument.kind)),
         },
-        // A dump prints tuples and patterns as lists; a text of several words is one text.
-        Kind::Text => Parsed::Value(Value::Text(words.join(" "))),
+        // A dump prints tuples and patterns as lists.
+        Kind::Text if spelling == Spelling::Attribute => {
+            Parsed::Value(Value::Text(words.join(" ")))
+        }
         _ if words.len() == 1 => one(argument, spelling, &words[0]),
         _ => wrong(
             argument,
@@ -120,15 +123,20 @@ fn several(argument: &Argument, spelling: Spelling, words: &[String]) -> Parsed 
     }
 }
 
-/// A finite number as Python's `float` reads it.
-fn real(text: &str) -> Option<f64> {
-    let number: f64 = text.trim().replace('_', "").parse().ok()?;
-    number.is_finite().then_some(number)
+/// The items of a list that was given as one word: argparse takes a word for one item, whatever
+/// stands in it. A functional test's `2 2` is read as numbers, as its author meant it; a dump and
+/// Hydra write whole lists.
+fn items(kind: Kind, spelling: Spelling, text: &str) -> Vec<String> {
+    match (kind, spelling) {
+        (_, Spelling::Attribute) => split(text),
+        (Kind::Texts, _) => vec![text.to_string()],
+        _ => text.split_whitespace().map(str::to_string).collect(),
+    }
 }
 
 /// A word of a fixed set. A dump shows enumerations and number formats by their Python names, and
-/// may be of a version with other words.
-fn word(words: &[&str], spelling: Spelling, text: &str) -> Option<String> {
+/// may be of a version with other words: refused where the recipe would have to follow them.
+fn word(argument: &Argument, words: &[&str], spelling: Spelling, text: &str) -> Option<String> {
     if spelling != Spelling::Attribute {
         return words.contains(&text).then(|| text.to_string());
     }
@@ -139,8 +147,11 @@ fn word(words: &[&str], spelling: Spelling, text: &str) -> Option<String> {
         "torch.uint8" => "fp8",
         other => other.rsplit('.').next().unwrap_or(other),
     };
-    let known = words.contains(&short);
-    Some(if known { short } else { text }.to_string())
+    let is_followed = matches!(argument.effect, Effect::Used(_));
+    match words.contains(&short) {
+        true => Some(short.to_string()),
+        false => (!is_followed).then(|| text.to_string()),
+    }
 }
 
 /// The words of a list that was written as one text: `[1, 2]`, `1 2`.
@@ -159,7 +170,8 @@ fn expected(kind: Kind) -> String {
         Kind::Float => "a number".to_string(),
         Kind::Ints => "whole numbers".to_string(),
         Kind::Floats => "numbers".to_string(),
-        Kind::Text | Kind::Texts => "a value".to_string(),
+        Kind::Text => "one value".to_string(),
+        Kind::Texts => "values".to_string(),
         Kind::Word(words) => format!("one of {}", words.join(", ")),
         Kind::On | Kind::Off | Kind::GeneratedOff | Kind::Toggle => "no value".to_string(),
     }

@@ -2,6 +2,7 @@ mod every_argument;
 mod full_size;
 mod programs;
 mod resolved;
+mod second_run;
 
 use std::path::Path;
 
@@ -55,8 +56,35 @@ fn recipe(env: &str, args: &str) -> Recipe {
     recipe.unwrap_or_else(|| panic!("{args}: {:?}", read.findings))
 }
 
-/// A job log with the block of arguments.
+/// A job log with the block of arguments, as whole as a log is: what is not among `attributes`
+/// stands at its default.
 fn dump(attributes: &[(&str, &str)]) -> Read {
+    let catalogue = Catalogue::default();
+    let dests: Vec<String> = attributes
+        .iter()
+        .filter_map(|(name, _)| Some(catalogue.find(name)?.0.dest()))
+        .collect();
+    let rest = shown::CORE
+        .iter()
+        .filter(|dest| !dests.iter().any(|given| given == *dest));
+    let defaults = rest.map(|dest| {
+        let argument = catalogue.attribute(dest).unwrap();
+        // A bf16 job's log never shows its default, unless sums are in bf16 (validate_args).
+        let is_sum = *dest == "accumulate_allreduce_grads_in_fp32";
+        let sum = is_sum.then(|| "True".to_string());
+        (
+            *dest,
+            sum.unwrap_or_else(|| every_argument::printed_default(argument)),
+        )
+    });
+    let defaults: Vec<(&str, String)> = defaults.collect();
+    let borrowed = defaults.iter().map(|(dest, value)| (*dest, value.as_str()));
+    let all: Vec<(&str, &str)> = attributes.iter().copied().chain(borrowed).collect();
+    block(&all)
+}
+
+/// A job log with a block of nothing but `attributes`.
+fn block(attributes: &[(&str, &str)]) -> Read {
     let mut text = "------------------------ arguments ------------------------\n".to_string();
     for (name, value) in attributes {
         let dots = ".".repeat(48usize.saturating_sub(name.len()));

@@ -94,7 +94,7 @@ pub enum WorldBasis {
     Given,
     /// `world_size` of a job log.
     Logged,
-    /// `GPUS_PER_NODE`, times `NNODES` where given.
+    /// A functional test's `GPUS_PER_NODE`, or 8, times `NUM_NODES`, where either is given.
     GpusPerNode,
     /// `--nproc-per-node`, times `--nnodes`, of `torchrun`; `trainer.devices` times
     /// `trainer.num_nodes`.
@@ -128,8 +128,8 @@ pub struct Rerun {
     /// Steps after which a checkpoint is saved that the test resumes from: its first run ends at
     /// `train_iters`, its second starts here.
     pub restarts: Vec<u32>,
-    /// The layout that a `_reshard_TPxPPxVPP` case resumes on; from the case's name alone: no
-    /// argument says it.
+    /// The layout that the job is resumed on: that of `MODEL_ARGS_2`, else of a case's name
+    /// `_reshard_TPxPPxVPP`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resharding: Option<ReshardLayout>,
 }

@@ -1,7 +1,7 @@
 //! The arguments of one phase by the attributes that they set, read as Megatron's parser reads
 //! them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::catalogue::{Argument, Catalogue, Effect, Kind, Spelling};
 use super::super::{GivenArgument, GivenPhase, GivenValue};
@@ -200,6 +200,19 @@ impl<'a> Values<'a> {
     fn default(&self, dest: &str) -> Option<&'static str> {
         let argument = self.catalogue.attribute(dest)?;
         (!argument.default.is_empty()).then_some(argument.default)
+    }
+
+    /// What is set otherwise in `other`, or only in one of the two; defaults written out are none.
+    pub fn differing<'v>(&'v self, other: &'v Values<'_>) -> impl Iterator<Item = &'v str> {
+        let all: BTreeSet<&str> = [&self.settings, &other.settings]
+            .into_iter()
+            .flat_map(|settings| settings.keys().map(String::as_str))
+            .collect();
+        all.into_iter().filter(|dest| {
+            let value = |values: &'v Values<'_>| values.settings.get(*dest).map(|set| &set.value);
+            let are_default = self.is_default(dest) && other.is_default(dest);
+            !are_default && value(self) != value(other)
+        })
     }
 
     /// Whether `dest` has its default's value, or none.

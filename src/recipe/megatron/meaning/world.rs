@@ -2,7 +2,7 @@
 
 use super::super::catalogue::hydra::{DEVICES, NODES};
 use super::super::{GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable, setting};
-use super::understood::{World, WorldBasis};
+use super::understood::{JudgedArgument, Verdict, World, WorldBasis};
 use super::values::Values;
 use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::WORLD_SIZE_MAX;
@@ -22,7 +22,7 @@ pub(super) fn world(
 ) -> World {
     let phase = &job.phases[index];
     check_counts(job, phase, findings);
-    check_log(job, phase, values, asked, findings);
+    check_log(job, values, asked, findings);
     let found = asked
         .map(|size| World {
             size,
@@ -31,7 +31,10 @@ pub(super) fn world(
         })
         .or_else(|| logged(job, values))
         .or_else(|| nemo(phase))
-        .or_else(|| per_node(job, index));
+        .or_else(|| match job.kind {
+            GivenKind::FunctionalTest => of_test(job, index),
+            GivenKind::CommandLine | GivenKind::ArgumentDump => per_node(job, index),
+        });
     let Some(world) = found else {
         return assumed(replicas);
     };
@@ -52,7 +55,40 @@ pub(super) fn world(
 }
 
 /// Variables that say how many ranks there are.
-const COUNTS: [&str; 4] = ["GPUS_PER_NODE", "NNODES", "NUM_NODES", "WORLD_SIZE"];
+const COUNTS: [&str; 5] = [
+    "GPUS_PER_NODE",
+    "NNODES",
+    "NUM_NODES",
+    "SLURM_NNODES",
+    "WORLD_SIZE",
+];
+
+/// Those of them that the script of functional tests does not read: `torchrun` sets WORLD_SIZE
+/// itself.
+const UNREAD: [&str; 2] = ["NNODES", "WORLD_SIZE"];
+const SCRIPT: &str = "tests/functional_tests/shell_test_utils/_run_training.sh";
+
+/// Counts of a functional test that decide nothing: a warning, and their verdict.
+pub(super) fn unread_counts(
+    job: &GivenJob,
+    judged: &mut [JudgedArgument],
+    findings: &mut Findings,
+) {
+    let is_unread = |one: &&mut JudgedArgument| UNREAD.contains(&one.flag.as_str());
+    let is_test = job.kind == GivenKind::FunctionalTest;
+    for variable in judged.iter_mut().filter(|one| is_test && is_unread(one)) {
+        let name = &variable.flag;
+        let message = format!("`{name}` does not say how many ranks a functional test has");
+        findings.push(
+            Diagnostic::warning("ranks-not-read", message)
+                .at(&variable.place, "not used")
+                .with_note(format!("{SCRIPT} reads GPUS_PER_NODE and NUM_NODES"))
+                .with_help("set NUM_NODES, or give `--world N`"),
+        );
+        variable.verdict = Verdict::NoBits;
+        variable.reason = format!("{SCRIPT} does not read it");
+    }
+}
 
 /// A count that is none. One with a variable left in it is told where the world is.
 fn check_counts(job: &GivenJob, phase: &GivenPhase, findings: &mut Findings) {
@@ -73,33 +109,12 @@ fn check_counts(job: &GivenJob, phase: &GivenPhase, findings: &mut Findings) {
 }
 
 /// Megatron prints `world_size` with the other arguments.
-fn check_log(
-    job: &GivenJob,
-    phase: &GivenPhase,
-    values: &Values<'_>,
-    asked: Option<u32>,
-    findings: &mut Findings,
-) {
+fn check_log(job: &GivenJob, values: &Values<'_>, asked: Option<u32>, findings: &mut Findings) {
     if job.kind != GivenKind::ArgumentDump || asked.is_some() {
         return;
     }
+    // A block without it, or at which it is no number at all, was refused where it was read.
     let place = values.place("world_size");
-    let is_told = phase
-        .arguments
-        .iter()
-        .any(|given| given.flag == "world_size");
-    if !is_told {
-        findings.push(
-            Diagnostic::warning("world-assumed", "the log does not say `world_size`")
-                .at(
-                    place,
-                    format!("{ASSUMED} ranks are assumed, or what the layout takes"),
-                )
-                .with_help("`--world N` says how many ranks there are"),
-        );
-        return;
-    }
-    // What is no number at all was refused where it was read.
     let is_read = values.setting("world_size").is_some();
     let is_count = values.is_given("world_size") && values.count("world_size").is_some();
     if is_read && !is_count {
@@ -166,6 +181,52 @@ fn nemo(phase: &GivenPhase) -> Option<World> {
         size: devices.saturating_mul(nodes),
         basis: WorldBasis::Launcher,
         reason: format!("{DEVICES} {devices} x {NODES} {nodes}"),
+    })
+}
+
+/// What the script of functional tests starts: GPUS_PER_NODE processes, 8 unless set, on each of
+/// NUM_NODES nodes, else SLURM_NNODES, one unless set. An empty variable is as good as none.
+fn of_test(job: &GivenJob, index: usize) -> Option<World> {
+    let set = |name: &'static str| {
+        let given = job.variable(index, name)?;
+        (!given.value.trim().is_empty()).then_some((name, given.value.trim()))
+    };
+    let count = |set: Option<(&str, &str)>| set.and_then(|(_, value)| value.parse::<u32>().ok());
+    let gpus = set("GPUS_PER_NODE");
+    let nodes = set("NUM_NODES").or_else(|| set("SLURM_NNODES"));
+    if count(gpus).is_none() && count(nodes).is_none() {
+        return None;
+    }
+    let of_node = match (gpus, count(gpus)) {
+        (Some((name, _)), Some(count)) => format!("{name} {count}"),
+        _ => format!("{ASSUMED} GPUs of a node"),
+    };
+    let size = count(gpus).unwrap_or(ASSUMED);
+    let open = [gpus, nodes].into_iter().flatten();
+    if let Some((name, value)) = open.into_iter().find(|set| count(Some(*set)).is_none()) {
+        return Some(World {
+            size: size.saturating_mul(count(nodes).unwrap_or(1)),
+            basis: WorldBasis::Assumed,
+            reason: match count(nodes) {
+                None => format!(
+                    "{of_node}, and one node assumed: {name} is `{}`",
+                    escaped(value)
+                ),
+                Some(nodes) => format!(
+                    "{of_node} assumed, x {nodes} nodes: {name} is `{}`",
+                    escaped(value)
+                ),
+            },
+        });
+    }
+    let (nodes_name, nodes) = match (nodes, count(nodes)) {
+        (Some((name, _)), Some(count)) => (name, count),
+        _ => ("nodes", 1),
+    };
+    Some(World {
+        size: size.saturating_mul(nodes),
+        basis: WorldBasis::GpusPerNode,
+        reason: format!("{of_node} x {nodes_name} {nodes}"),
     })
 }
 

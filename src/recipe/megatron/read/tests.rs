@@ -68,7 +68,7 @@ MODEL_ARGS:
   --i: ([0]*4+[1]*9)
   --j: 2 2
   --k: ${X}/y
-  --l:
+  --l: ~
   --m: 'null'
   --n: \"[[1] [2]]\"
   --o: yes
@@ -89,7 +89,7 @@ MODEL_ARGS:
         text("([0]*4+[1]*9)"),
         text("2 2"),
         text("${X}/y"),
-        GivenValue::Nothing,
+        text("~"),
         text("null"),
         text("[[1] [2]]"),
         text("yes"),
@@ -115,6 +115,10 @@ fn odd_values_are_told() {
     assert_eq!(codes("--a: false"), ["launch-words"]);
     assert_eq!(codes("--a: \"\""), ["launch-words"]);
     assert_eq!(codes("--a: [b, c]"), ["launch-words"]);
+    assert_eq!(codes("--a: null"), ["launch-words"]);
+    assert_eq!(codes("--a: ~"), ["launch-words"]);
+    assert_eq!(codes("a.b: null"), [""; 0]);
+    assert_eq!(codes("a.b:"), [""; 0]);
     assert_eq!(codes("a.b: False"), [""; 0]);
     assert_eq!(
         codes("--a: b\nTEST_TYPE: ckpt-resum"),
@@ -139,6 +143,8 @@ fn broken_files_are_refused_with_their_places() {
     refused("MODEL_ARGS:\n  --a: {b: 1}\n", "wrong-type", 2);
     refused("MODEL_ARGS:\n  --a: [[b]]\n", "wrong-type", 2);
     refused("MODEL_ARGS:\n  --a: |\n    x\n    y\n", "wrong-type", 3);
+    refused("MODEL_ARGS:\n  --b: 1\n  --a:\n", "empty-value", 3);
+    refused("MODEL_ARGS:\n  --b: 1\n  --a: \" \"\n", "empty-value", 3);
     refused("MODEL_ARGS:\n  --a b: 1\n", "bad-flag", 2);
     refused("MODEL_ARGS: {--a: 1}\nENV_VARS: [a]\n", "wrong-type", 2);
     refused(

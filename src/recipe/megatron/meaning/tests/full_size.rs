@@ -95,6 +95,66 @@ fn ranks_are_found_or_assumed_and_the_report_says_which() {
 }
 
 #[test]
+fn ranks_of_a_functional_test_are_those_that_its_script_starts() {
+    let file = |variables: &str| {
+        let text = format!("MODEL_ARGS:\n  --num-layers: 4\nENV_VARS: {{{variables}}}\n");
+        understood("a/b/model_config.yaml", &text, UnderstandOptions::default())
+    };
+    for (variables, size, basis, said) in [
+        (
+            "NUM_NODES: 2",
+            16,
+            WorldBasis::GpusPerNode,
+            "8 GPUs of a node x NUM_NODES 2",
+        ),
+        (
+            "SLURM_NNODES: 3",
+            24,
+            WorldBasis::GpusPerNode,
+            "x SLURM_NNODES 3",
+        ),
+        (
+            "NUM_NODES: 2, SLURM_NNODES: 3",
+            16,
+            WorldBasis::GpusPerNode,
+            "x NUM_NODES 2",
+        ),
+        (
+            "NUM_NODES: '', SLURM_NNODES: 3",
+            24,
+            WorldBasis::GpusPerNode,
+            "x SLURM_NNODES 3",
+        ),
+        (
+            "GPUS_PER_NODE: 4, NUM_NODES: 2",
+            8,
+            WorldBasis::GpusPerNode,
+            "GPUS_PER_NODE 4 x",
+        ),
+        (
+            "GPUS_PER_NODE: 4, NUM_NODES: '${N}'",
+            4,
+            WorldBasis::Assumed,
+            "one node assumed",
+        ),
+        (
+            "GPUS_PER_NODE: '${N}', NUM_NODES: 2",
+            16,
+            WorldBasis::Assumed,
+            "assumed, x 2 nodes",
+        ),
+        ("NUM_NODES: '${N}'", 8, WorldBasis::Assumed, "8 assumed"),
+        // The script reads neither.
+        ("NNODES: 2", 8, WorldBasis::Assumed, "8 assumed"),
+        ("WORLD_SIZE: 2", 8, WorldBasis::Assumed, "8 assumed"),
+    ] {
+        let world = file(variables).understood.world;
+        assert_eq!((world.size, world.basis), (size, basis), "{variables}");
+        assert!(world.reason.contains(said), "{variables}: {}", world.reason);
+    }
+}
+
+#[test]
 fn schedules_are_counted_in_iterations() {
     let warm = recipe("", "--lr-decay-iters 320000 --lr-warmup-fraction .01");
     assert_eq!(

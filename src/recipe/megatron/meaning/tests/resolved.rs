@@ -71,15 +71,95 @@ fn bf16_products_are_open_without_the_flag_that_closes_them() {
     assert_eq!(verdict(&read, flag).0, Verdict::Used);
     for (value, count) in [("True", 0), ("False", 1)] {
         let read = dumped(&[("disable_bf16_reduced_precision_matmul", value)]);
-        assert_eq!(read.understood.open.len(), count, "{value}");
+        assert_eq!(reduced(&read), count, "{value}");
     }
+    let read = dump(&[&DUMPED[1..], &[("bf16", "False")]].concat());
+    assert_eq!(reduced(&read), 0, "fp32 products");
+}
+
+/// Sentences about cuBLAS's reductions in bf16.
+fn reduced(read: &Read) -> usize {
+    let open = read.understood.open.iter();
+    open.filter(|said| said.contains("allow_bf16_reduced"))
+        .count()
+}
+
+#[test]
+fn a_log_without_a_line_that_every_version_prints_is_refused_and_names_it() {
+    let whole = dumped(&[]);
+    assert!(whole.understood.recipe.is_some(), "{:?}", whole.findings);
+    let given = whole.understood.arguments.iter();
+    let shown: Vec<(String, String)> = given
+        .map(|one| (one.flag.clone(), one.value.clone().unwrap_or("True".into())))
+        .map(|(name, value)| match value.as_str() {
+            "false" => (name, "False".to_string()),
+            _ => (name, value),
+        })
+        .collect();
+    let borrowed: Vec<(&str, &str)> = shown
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    assert!(block(&borrowed).understood.recipe.is_some());
+    for lost in super::shown::CORE {
+        let less: Vec<_> = borrowed
+            .iter()
+            .copied()
+            .filter(|(name, _)| *name != lost)
+            .collect();
+        assert_eq!(less.len() + 1, borrowed.len(), "{lost}");
+        let read = block(&less);
+        let found = errors(&read);
+        assert_eq!(found[0].code, "missing-argument", "{lost}");
+        assert!(
+            found[0].message.contains(&format!("`{lost}`")),
+            "{}",
+            found[0].message
+        );
+        assert!(read.understood.recipe.is_none());
+    }
+    let read = block(&[("num_layers", "2")]);
+    let missing = errors(&read)[0];
+    assert_eq!(missing.code, "missing-argument");
+    let note = &missing.notes[0];
     assert!(
-        dump(&[&DUMPED[1..], &[("bf16", "False")]].concat())
-            .understood
-            .open
-            .is_empty(),
-        "fp32 products"
+        note.contains("num_experts, ") && !note.contains(" num_layers,"),
+        "{note}"
     );
+}
+
+#[test]
+fn earlier_names_are_as_good_and_younger_attributes_are_told() {
+    let read = dumped(&[("norm_epsilon", "1e-06"), ("apply_layernorm_1p", "False")]);
+    let recipe = read.understood.recipe.as_ref();
+    assert_eq!(
+        recipe
+            .unwrap_or_else(|| panic!("{:?}", read.findings))
+            .norm_epsilon,
+        1e-6
+    );
+    let said = |read: &Read| read.understood.open.join("; ");
+    let younger = "use_precision_aware_optimizer";
+    assert!(said(&read).contains(younger), "{}", said(&read));
+    assert!(!said(&read).contains("num_experts") && !said(&read).contains("recompute_activations"));
+    let read = dumped(&[(younger, "False")]);
+    assert!(!said(&read).contains(younger), "{}", said(&read));
+}
+
+#[test]
+fn a_log_whose_number_formats_contradict_each_other_is_refused() {
+    for (bf16, format, is_sound) in [
+        ("True", "torch.bfloat16", true),
+        ("True", "torch.float32", false),
+        ("True", "torch.float16", false),
+        ("False", "torch.float32", true),
+        ("False", "torch.bfloat16", false),
+    ] {
+        let read = dump(&[&DUMPED[1..], &[("bf16", bf16), ("params_dtype", format)]].concat());
+        let codes: Vec<_> = errors(&read).iter().map(|found| found.code).collect();
+        let expected: &[&str] = if is_sound { &[] } else { &["contradiction"] };
+        assert_eq!(codes, expected, "{bf16} {format}");
+    }
 }
 
 #[test]
@@ -100,4 +180,21 @@ fn a_test_passes_the_word_false_on_and_a_switch_refuses_it() {
         "{:?}",
         found.findings
     );
+}
+
+#[test]
+fn a_word_of_a_log_that_would_be_followed_is_a_known_one() {
+    for (name, word, is_sound) in [
+        ("transformer_impl", "local", true),
+        ("transformer_impl", "loca", false),
+        ("attention_backend", "AttnBackend.flash", true),
+        ("attention_backend", "AttnBackend.fl", false),
+        ("recompute_granularity", "sel", false),
+        ("ckpt_format", "of_tomorrow", true),
+    ] {
+        let read = dumped(&[(name, word)]);
+        let codes: Vec<_> = errors(&read).iter().map(|found| found.code).collect();
+        let expected: &[&str] = if is_sound { &[] } else { &["wrong-value"] };
+        assert_eq!(codes, expected, "{name} {word}");
+    }
 }

@@ -1,0 +1,125 @@
+//! The second run of a `ckpt-resume` test, where the file gives it arguments of its own.
+//!
+//! Source: `tests/functional_tests/shell_test_utils/_run_training.sh` of NVIDIA/Megatron-LM: the
+//! run that resumes (`RUN_NUMBER` 2) takes `MODEL_ARGS_2` where there is one, else `MODEL_ARGS`.
+
+use super::super::catalogue::{Catalogue, Effect};
+use super::super::{GivenJob, GivenPhase};
+use super::values::Values;
+use super::{UnderstandOptions, rerun, understand};
+use crate::diagnostic::{Diagnostic, Findings, escaped};
+use crate::recipe::{Recipe, ReshardLayout};
+
+const FIRST: &str = "MODEL_ARGS";
+const SECOND: &str = "MODEL_ARGS_2";
+
+/// Attributes that say how the same training lies on its ranks.
+const LAYOUT: [&str; 7] = [
+    "microbatch_group_size_per_vp_stage",
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+    "pipeline_model_parallel_size",
+    "sequence_parallel",
+    "tensor_model_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+];
+
+/// What the resumed run is beside the first.
+pub(super) enum SecondRun {
+    /// The same job.
+    Same,
+    /// The same training on another layout of its ranks.
+    On(ReshardLayout),
+    /// Another job: what resuming it needs.
+    Other(String),
+}
+
+/// Compares the run that the test of `first` resumes with `recipe`, that of `first`. An error says
+/// where it is another job: its resume must not be taken for one of the same.
+pub(super) fn second_run(
+    job: &GivenJob,
+    first_index: usize,
+    options: &UnderstandOptions,
+    first: &Values<'_>,
+    recipe: &Recipe,
+    findings: &mut Findings,
+) -> SecondRun {
+    let Some(index) = resumed_phase(job, first_index) else {
+        return SecondRun::Same;
+    };
+    let phase = &job.phases[index];
+    let mut scratch = Findings::default();
+    let values = Values::read(phase, first.catalogue, &mut scratch);
+    rerun::partial_load(job, &values, findings);
+    let differing = differing(first, &values);
+    let options = UnderstandOptions {
+        phase: index,
+        ..*options
+    };
+    let second = understand(job, &options, &mut scratch).recipe;
+    let is_layout = differing.iter().all(|dest| LAYOUT.contains(dest));
+    match second.and_then(|second| layout_of(recipe, &second)) {
+        Some(layout) if is_layout && layout == recipe.own_layout() => SecondRun::Same,
+        Some(layout) if is_layout => SecondRun::On(layout),
+        _ => {
+            findings.push(of_another(phase, &differing));
+            SecondRun::Other(format!("a resume with the arguments of {SECOND}"))
+        }
+    }
+}
+
+/// The phase that a `ckpt-resume` test resumes the phase `index` with, if it is another.
+fn resumed_phase(job: &GivenJob, index: usize) -> Option<usize> {
+    let is_first = job.resumes() && job.phases[index].name == FIRST;
+    let mut phases = job.phases.iter();
+    phases
+        .position(|phase| phase.name == SECOND)
+        .filter(|_| is_first)
+}
+
+/// What a check of the second run's arguments says nothing about.
+pub(super) fn of_second_alone(job: &GivenJob, index: usize) -> Option<String> {
+    let is_second = job.resumes() && job.phases[index].name == SECOND;
+    is_second.then(|| {
+        format!(
+            "the resume of this test, which starts from a checkpoint of {FIRST}: a run of {SECOND} \
+             is resumed with itself here"
+        )
+    })
+}
+
+/// Attributes that differ and from which bits may follow.
+fn differing<'v>(first: &'v Values<'_>, second: &'v Values<'_>) -> Vec<&'v str> {
+    let catalogue: &Catalogue = first.catalogue;
+    let decides = |dest: &&str| {
+        let effect = catalogue.attribute(dest).map(|argument| argument.effect);
+        !matches!(effect, Some(Effect::NoBits(_) | Effect::Part(_)))
+    };
+    first.differing(second).filter(decides).collect()
+}
+
+/// The layout on which `first` is `second`.
+fn layout_of(first: &Recipe, second: &Recipe) -> Option<ReshardLayout> {
+    let layout = second.own_layout();
+    (first.moved(layout) == *second).then_some(layout)
+}
+
+fn of_another(phase: &GivenPhase, differing: &[&str]) -> Diagnostic {
+    let flags: Vec<String> = differing
+        .iter()
+        .map(|dest| escaped(&dest.replace('_', "-")).into_owned())
+        .collect();
+    let finding = Diagnostic::error(
+        "not-simulated",
+        format!("this test resumes {FIRST} with {SECOND}, another job"),
+    )
+    .at(&phase.place, "the resumed run takes these arguments")
+    .with_note("a resume is compared on the same arguments, or on another layout of them alone")
+    .with_help(format!(
+        "to check the runs one by one: leave `TEST_TYPE: ckpt-resume` out, and `--phase {SECOND}`"
+    ));
+    match flags.is_empty() {
+        true => finding,
+        false => finding.with_note(format!("differing: {}", flags.join(", "))),
+    }
+}
