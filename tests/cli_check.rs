@@ -4,6 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[cfg(feature = "wgpu")]
+use bitproof::engine::EngineChoice;
+use bitproof::prove::Token;
 use serde_json::Value;
 
 /// Four data-parallel ranks, one layer, three split-K parts whose order is free.
@@ -244,4 +247,64 @@ fn a_regression_file_names_its_data_relative_to_itself() {
     bench.json(&["check", "racy.toml", "--data", path], 1);
     let saved = std::fs::read_to_string(&bench.regressions()[0]).expect("a regression file");
     assert!(saved.contains(&format!("\ndata = \"{path}\"\n")), "{saved}");
+}
+
+/// The token of a build that is not this one, and the file that it lies in: the first by name.
+fn stale_regression(bench: &Bench, token: &str) {
+    let made = Token::decode(token).expect("a token");
+    let build = made.build.map(|byte| !byte);
+    let stale = Token { build, ..made }.encode();
+    let text = format!("# bitproof replay {stale}\n");
+    bench.write(".bitproof/regressions/aaa.toml", &text);
+}
+
+#[test]
+fn a_stale_regression_hides_none_that_can_be_replayed() {
+    let bench = Bench::new();
+    let token = token(&bench.json(&["check", "racy.toml"], 1));
+    stale_regression(&bench, &token);
+    let again = || {
+        let output = bench.run(&["check", "--quiet", "--no-save", "racy.toml"]);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = again();
+    let line = format!("known regression still differs: bitproof replay {token}\n");
+    assert!(said.contains(&line), "{said}");
+    // The control: the stale one alone is not replayed, and why is said.
+    let own = format!("racy-{token}.toml");
+    let own = bench.path().join(".bitproof/regressions").join(own);
+    std::fs::remove_file(own).expect("the check has saved it");
+    let said = again();
+    assert!(said.contains("known regression was not replayed"), "{said}");
+}
+
+/// The first line of the file, what a later check says, and the report's line are the same, and
+/// it works as it stands.
+#[cfg(feature = "wgpu")]
+#[test]
+fn the_line_of_an_adapter_s_regression_chooses_the_adapter() {
+    let bench = Bench::new();
+    if let Err(reason) = (EngineChoice::Wgpu { adapter: None }).open(1) {
+        let required = std::env::var("BITPROOF_REQUIRE_ADAPTER").is_ok_and(|v| v == "1");
+        assert!(!required, "BITPROOF_REQUIRE_ADAPTER=1, but {reason}");
+        eprintln!("SKIPPED, nothing was saved on an adapter: {reason}");
+        return;
+    }
+    // One of the cpu engine lies beside it.
+    bench.json(&["check", "racy.toml"], 1);
+    let others = bench.regressions();
+    let check = ["check", "racy.toml", "--engine", "wgpu"];
+    let found = bench.json(&check, 1);
+    let line = found["replay"].as_str().expect("a line to paste");
+    assert!(line.ends_with(" --engine wgpu"), "{line}");
+    let mut saved = bench.regressions();
+    saved.retain(|path| !others.contains(path));
+    let text = std::fs::read_to_string(&saved[0]).expect("a regression file");
+    assert_eq!(text.lines().next(), Some(&*format!("# {line}")));
+    let output = bench.run(&[&check[..], &["--quiet", "--no-save"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = format!("known regression still differs: {line}\n");
+    assert!(said.contains(&told), "{said}");
+    let words: Vec<&str> = line.split(' ').skip(1).collect();
+    assert_eq!(bench.json(&words, 1)["witness"], found["witness"]);
 }

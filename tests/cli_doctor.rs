@@ -86,7 +86,8 @@ fn no_driver_is_no_fault_unless_one_is_asked_for() {
     if cfg!(feature = "wgpu") {
         for piece in [
             "none was found; the cpu engine needs none",
-            "one in software: ",
+            "`unset VK_DRIVER_FILES` first: it decides which drivers are seen\n",
+            "  if there is still none, one in software: ",
             "VK_DRIVER_FILES=/nonexistent/driver.json\n    /nonexistent/driver.json is not there",
         ] {
             assert!(found.contains(piece), "no {piece:?} in\n{found}");
@@ -106,6 +107,14 @@ fn an_adapter_that_is_not_there_is_named() {
     let found = text(output);
     let piece = "missing: no adapter is called `no\\u{1b}such adapter`";
     assert!(found.contains(piece), "{found}");
+    // Those that are there are named, and nothing is to be installed.
+    let there = object(doctor(&["--format", "json"], &[]))["adapters"].take();
+    for adapter in there.as_array().expect("adapters") {
+        let name = adapter["name"].as_str().expect("a name");
+        let plain = name.chars().all(|c| !c.is_control());
+        assert!(!plain || found.contains(name), "no {name} in\n{found}");
+        assert!(!found.contains("none was found"), "{found}");
+    }
 }
 
 #[test]

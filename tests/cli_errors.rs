@@ -441,3 +441,31 @@ fn an_adapter_has_a_name_and_what_is_asked_for_is_shown_escaped() {
     let said = String::from_utf8(output.stderr).expect("text");
     assert!(!said.contains("no\nsuch"), "{said}");
 }
+
+/// What hides the drivers comes before what installs one.
+#[cfg(all(feature = "wgpu", target_os = "linux"))]
+#[test]
+fn a_variable_that_hides_drivers_is_to_be_unset() {
+    let bench = Bench::new();
+    let said = |variable: &str, value: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_bitproof"))
+            .args(["check", "recipe.toml", "--engine", "wgpu"])
+            .current_dir(bench.folder.path())
+            .envs([("NO_COLOR", "1"), ("VK_DRIVER_FILES", "/nonexistent.json")])
+            .env_remove("VK_ICD_FILENAMES")
+            .env(variable, value)
+            .output()
+            .expect("the binary starts");
+        assert_eq!(output.status.code(), Some(5));
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let hidden = said("VK_LOADER_DRIVERS_SELECT", "");
+    let unset = hidden.find("`unset VK_DRIVER_FILES` first");
+    assert!(
+        unset.is_some() && unset < hidden.find("`bitproof doctor`"),
+        "{hidden}"
+    );
+    let both = said("VK_LOADER_DRIVERS_DISABLE", "*");
+    let piece = "`unset VK_DRIVER_FILES VK_LOADER_DRIVERS_DISABLE` first";
+    assert!(both.contains(piece), "{both}");
+}

@@ -277,3 +277,42 @@ fn every_kind_of_fault_finds_a_place_in_the_quickstart_or_is_named() {
         score.not_planted
     );
 }
+
+/// Steps of NaN agree in every order, and what is proved is proved for finite inputs.
+#[test]
+fn training_that_is_not_finite_proves_nothing() {
+    let text = |steps: u32| {
+        format!(
+            "oracles = [\"R2R\", \"XR\"]\nsteps = {steps}\n[recipe]\nworld_size = 3\n\
+             num_layers = 1\nhidden_size = 8\nffn_hidden_size = 8\nnum_attention_heads = 2\n\
+             seq_length = 4\nmicro_batch_size = 1\nglobal_batch_size = 3\ntrain_iters = 14\n\
+             lr = 100\nadam_eps = 1e-30\nweight_decay = 1\nadam_beta1 = 0\nadam_beta2 = 0\n\
+             clip_grad = 1e6\nnorm_epsilon = 1e-12\n[recipe.env]\nNCCL_ALGO = \"Ring\"\n"
+        )
+    };
+    let loaded = |steps: u32| {
+        let source = Source::new("nan.toml", text(steps).as_str());
+        let loaded = Scenario::from_source(&source, Path::new("nan.toml"), &Overrides::default());
+        loaded.expect("a sound scenario").scenario
+    };
+    let mut long = loaded(14);
+    long.accept_input = true;
+    let outcome = checked(long);
+    let first = outcome.losses.iter().position(|loss| !loss.is_finite());
+    let first = first.expect("the training overflows") + 1;
+    assert_eq!(outcome.grade(), Grade::Vacuous);
+    let finding = &outcome.vacuity[0];
+    assert_eq!(finding.reason, VacuityReason::NotFinite);
+    let site = finding.site.as_deref().expect("a step");
+    let named = site
+        .strip_prefix("step ")
+        .and_then(|rest| rest.split_once(", "));
+    let named: usize = named.expect("a step").0.parse().expect("a number");
+    assert!(
+        (2..=first).contains(&named),
+        "{site}, loss from step {first}"
+    );
+    // The control: the steps before it are proved.
+    let outcome = checked(loaded(named as u32 - 1));
+    assert_eq!(outcome.grade(), Grade::Proved, "{:?}", outcome.vacuity);
+}

@@ -13,7 +13,7 @@ use crate::prove::CheckOptions;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::CheckError;
 use crate::recipe::ReshardLayout;
-use crate::report::{Exit, Report, Requirement};
+use crate::report::{Exit, Report, Requirement, replay_line};
 use crate::scenario::{Grade, Overrides, Scenario};
 
 #[derive(Debug, Args)]
@@ -145,12 +145,17 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
     regression::replay_first(&scenario, options, &bars);
     match prover::check(scenario.clone(), options, &bars) {
         Ok(outcome) => finish(args, path, options, &scenario, outcome, output),
-        Err(error) => not_checked(name, &scenario, &error, output),
+        Err(error) => not_checked(name, &scenario, (&error, &options.engine), output),
     }
 }
 
-fn not_checked(name: String, of: &Scenario, error: &CheckError, output: &mut Output) -> Exit {
-    let finding = prover::finding_of(error, "not-checked", Some(&of.name));
+fn not_checked(
+    name: String,
+    of: &Scenario,
+    (error, engine): (&CheckError, &EngineChoice),
+    output: &mut Output,
+) -> Exit {
+    let finding = prover::finding_of(error, engine, "not-checked", Some(&of.name));
     output.refuse(name, vec![finding], prover::exit_of(error))
 }
 
@@ -169,7 +174,7 @@ fn list_faults(
             output.listing(&human, &faults::to_json(&name, &places));
             Exit::Proved
         }
-        Err(error) => not_checked(name, &scenario, &error, output),
+        Err(error) => not_checked(name, &scenario, (&error, &options.engine), output),
     }
 }
 
@@ -205,7 +210,8 @@ fn finish(
     output: &mut Output,
 ) -> Exit {
     if let (Some(token), false) = (&outcome.replay, args.no_save) {
-        match regression::save(scenario, token) {
+        let line = replay_line(token, &engine_flags(&options.engine));
+        match regression::save(scenario, token, &line) {
             Ok(path) => outcome.regression = Some(path.display().to_string()),
             Err(error) => talk(&format!("no regression file was written: {error}")),
         }

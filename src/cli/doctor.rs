@@ -1,20 +1,18 @@
 //! `bitproof doctor`
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use clap::Args;
 
 use super::engine::adapter_name;
 use super::output::{self, ObjectFormat};
+use super::prover;
 use crate::diagnostic::escaped;
 use crate::engine::EngineChoice;
 use crate::engine::self_test::SelfTest;
 use crate::kernel::Registry;
 use crate::report::Exit;
-use crate::report::doctor::{
-    AdapterLine, Asked, DRIVER_VARIABLES, Doctor, Examined, Variable, install_command,
-};
+use crate::report::doctor::{AdapterLine, Asked, Doctor, Examined, install_command, unset_command};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
@@ -30,14 +28,16 @@ pub(super) struct DoctorArgs {
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Exit {
-    let mut adapters = guarded(|| Ok(found())).unwrap_or_else(|reason| {
+    let adapters = guarded(|| Ok(found())).unwrap_or_else(|reason| {
         output::talk(&format!("adapters cannot be listed: {}", escaped(&reason)));
         Vec::new()
     });
     let has_adapter = !adapters.is_empty();
-    if let Some(part) = &args.adapter {
-        adapters.retain(|adapter| adapter.is_called(part));
-    }
+    let is_asked = |adapter: &AdapterLine| match &args.adapter {
+        Some(part) => adapter.is_called(part),
+        None => true,
+    };
+    let (adapters, others): (Vec<_>, Vec<_>) = adapters.into_iter().partition(is_asked);
     let mut engines = vec![examined("cpu", &EngineChoice::Cpu)];
     engines.extend(on_each(&adapters));
     let asked = Asked {
@@ -45,8 +45,10 @@ pub(super) fn run(args: &DoctorArgs) -> Exit {
         name: args.adapter.clone(),
     };
     let mut doctor = Doctor::new(engines, adapters, asked);
-    doctor.variables = variables();
+    doctor.others = others.iter().map(AdapterLine::label).collect();
+    doctor.variables = prover::driver_variables();
     if !has_adapter && doctor.adapters_built {
+        doctor.unset = unset_command(&doctor.variables);
         let os_release = std::fs::read_to_string("/etc/os-release").ok();
         doctor.install = Some(install_command(std::env::consts::OS, os_release.as_deref()));
     }
@@ -141,12 +143,4 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
             text.unwrap_or("no reason given")
         ))
     })
-}
-
-fn variables() -> Vec<Variable> {
-    let set = DRIVER_VARIABLES.iter().filter_map(|name| {
-        let value = std::env::var_os(name)?.to_string_lossy().into_owned();
-        Some(Variable::new(name, value, |file| Path::new(file).exists()))
-    });
-    set.collect()
 }

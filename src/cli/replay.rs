@@ -113,7 +113,7 @@ fn reproduce(
             exit
         }
         Err(error) => {
-            let finding = prover::finding_of(&error, "not-replayed", None);
+            let finding = prover::finding_of(&error, &options.engine, "not-replayed", None);
             output.refuse(name, vec![finding], prover::exit_of(&error))
         }
     }

@@ -6,6 +6,7 @@ pub mod cpu;
 mod launch;
 mod native;
 pub mod self_test;
+mod threads;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 
@@ -121,6 +122,12 @@ pub enum EngineError {
     CutShort { kernel: String, at: Ran },
     #[error("kernel {kernel}: {reason}")]
     Unsupported { kernel: String, reason: String },
+    #[error("kernel {kernel} cannot be compiled: {reason}")]
+    Compile { kernel: String, reason: String },
+    #[error("kernel {kernel}: no memory for its code: {reason}")]
+    CodeMemory { kernel: String, reason: String },
+    #[error("the cpu engine does not run on this machine: {reason}")]
+    Machine { reason: String },
     #[error("kernel {kernel} needs {reason}")]
     Limits { kernel: String, reason: String },
     #[error("a launch of {kernel} is malformed: {reason}")]
@@ -145,23 +152,52 @@ pub enum EngineError {
     Timeout { seconds: u64 },
     #[error("arena of {words} words cannot be had: {reason}")]
     OutOfMemory { words: u64, reason: String },
+    #[error("worker threads cannot be had: {reason}")]
+    Threads { reason: String },
 }
 
+/// What to do where the system gives no more threads.
+pub(crate) const MORE_THREADS: &str = "raise the limit of processes and threads (`ulimit -u`, \
+     `pids.max` of a container), or check with `--workers 1` or fewer ranks";
+
 impl EngineError {
-    /// What to do next, for a person at a command line.
-    pub fn help(&self) -> &'static str {
+    /// What to do next, for a person at a command line who chose `engine`. An adapter's errors come
+    /// from native races where the engine is the processor.
+    pub fn help(&self, engine: &EngineChoice) -> &'static str {
+        let on_cpu = matches!(engine, EngineChoice::Cpu);
         match self {
+            EngineError::NoAdapter { .. } if on_cpu => {
+                "`bitproof doctor` shows which adapters there are, and what installs one; a check \
+                 without `--native-races` needs none"
+            }
             EngineError::NoAdapter { .. } => {
                 "`bitproof doctor` shows which adapters there are, and what installs one; the \
                  engine `cpu` needs none"
+            }
+            EngineError::Limits { .. } if on_cpu => {
+                "another adapter may do: `bitproof doctor` shows their limits; a check without \
+                 `--native-races` has none"
             }
             EngineError::Limits { .. } => {
                 "another adapter may do: `bitproof doctor` shows their limits; `--engine cpu` has \
                  none"
             }
+            EngineError::OutOfMemory { .. } if on_cpu => {
+                "check fewer ranks (`--world`, `--grow-dp 1`) or a smaller model, or raise what \
+                 limits memory (`ulimit -v`, a container's limit)"
+            }
             EngineError::OutOfMemory { .. } => {
                 "check fewer ranks (`--world`, `--grow-dp 1`) or a smaller model, or with \
                  `--engine cpu`, whose memory is the machine's"
+            }
+            EngineError::CodeMemory { .. } => {
+                "raise what limits memory (`ulimit -v`, a container's limit), or check fewer ranks \
+                 (`--world`, `--grow-dp 1`)"
+            }
+            EngineError::Threads { .. } => MORE_THREADS,
+            EngineError::Device { .. } | EngineError::Timeout { .. } if on_cpu => {
+                "`bitproof doctor` tells whether the device still works; a check without \
+                 `--native-races` needs none"
             }
             EngineError::Device { .. } | EngineError::Timeout { .. } => {
                 "`bitproof doctor` tells whether the device still works; `--engine cpu` needs none"
@@ -170,11 +206,19 @@ impl EngineError {
                 "lavapipe may stop after 32,767 rounds: check a smaller model, or with \
                  `--engine cpu`, which has no such limit"
             }
+            EngineError::Unsupported { .. } if on_cpu => {
+                "`bitproof doctor` shows this machine's engines and adapters, to report it with \
+                 this line"
+            }
             EngineError::Unsupported { .. } => {
                 "`bitproof doctor` names the driver, to report it with this line; `--engine cpu` \
                  compiles kernels itself"
             }
-            EngineError::OutOfExtent { .. }
+            EngineError::Machine { .. } => {
+                "`--engine wgpu` needs an adapter, not this: `bitproof doctor` shows which there are"
+            }
+            EngineError::Compile { .. }
+            | EngineError::OutOfExtent { .. }
             | EngineError::OutsideLocal { .. }
             | EngineError::BadLaunch { .. }
             | EngineError::BadSpan { .. } => {

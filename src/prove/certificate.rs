@@ -84,7 +84,7 @@ pub(super) fn outcome(
             .collect(),
         vacuity: match is_replay {
             true => Vec::new(),
-            false => vacuity::findings(&session.scenario, &findings.sweep),
+            false => vacuity::findings(&session.scenario, &findings.sweep, &findings.reference),
         },
         first_divergence: first_divergence::of(session, &findings),
         replay: replay_token(session, &findings, grade),

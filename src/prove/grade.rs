@@ -72,6 +72,8 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
         grade = grade.max(Grade::Vacuous);
     }
+    // Whatever input is accepted: nothing is claimed for one that is not finite.
+    grade = grade.max(of_metrics(&findings.reference));
     if let Some(provenances) = &findings.provenances {
         grade = grade.max(of_provenances(provenances));
     }
@@ -92,6 +94,14 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     }
     grade = grade.max(findings.queries.grade());
     grade.max(of_races(findings.native_races.as_ref()))
+}
+
+/// Steps that are not finite agree in every order.
+fn of_metrics(reference: &RunRecord) -> Grade {
+    match vacuity::not_finite(reference) {
+        Some(_) => Grade::Vacuous,
+        None => Grade::Proved,
+    }
 }
 
 /// A gradient that lacks a contribution is wrong on every run alike.
@@ -252,7 +262,7 @@ pub(super) fn of_replayed_resharding(found: &Resharding) -> Verdicts {
 /// The grade of the sweep and of hazards alone, as of a switch that is tried: no restarts, no
 /// planted faults, and whether a difference shows is not asked.
 pub(super) fn of_sweep(sweep: &Sweep, record: &RunRecord, strict: bool) -> Grade {
-    let mut grade = of_rung(sweep.worst_rung(Reach::Across));
+    let mut grade = of_rung(sweep.worst_rung(Reach::Across)).max(of_metrics(record));
     if !record.hazards.is_empty() || record.hazards_beyond > 0 {
         grade = grade.max(Grade::Hazard);
     }
@@ -327,6 +337,9 @@ mod tests {
         let of = |strict| of_sweep(&sweep, &RunRecord::default(), strict);
         assert_eq!(of(true), Grade::ProvedOnThisInput);
         assert_eq!(of(false), Grade::Bounded);
+        let mut record = RunRecord::default();
+        record.metrics.insert((2, "lm loss".to_owned()), f32::NAN);
+        assert_eq!(of_sweep(&sweep, &record, true), Grade::Vacuous);
     }
 
     /// Whatever RES calls a difference is no proof, and a replay of it says the same.

@@ -35,5 +35,5 @@ pub use crate::scenario::Grade;
 pub use check::{CheckOptions, check};
 pub use origin::Origin;
 pub use progress::{Progress, Silent};
-pub use replay::replay;
+pub use replay::{replay, replay_any};
 pub use token::{Token, TokenError};

@@ -347,6 +347,9 @@ pub enum VacuityReason {
     Absent,
     /// The allocations' plans agree at these buffer sizes, and part at larger ones.
     BufferSize,
+    /// Steps whose loss or norm is infinite or no number: bits of such steps agree whatever the
+    /// order. The points are these steps, and no addends are counted.
+    NotFinite,
 }
 
 /// The first node where bits part.

@@ -7,7 +7,7 @@ use crate::prove::oracle::reshard::Resume;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
-use crate::prove::token::{RESHARD, RESTART, Token, value_of};
+use crate::prove::token::{RESHARD, RESTART, Token, TokenError, value_of};
 use crate::prove::{Progress, grade, witness};
 use crate::scenario::Scenario;
 use crate::world::{NodeId, Owner, RunOptions};
@@ -22,11 +22,27 @@ pub fn replay(
     options: CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
+    let found = replay_any(scenario, std::slice::from_ref(token), options, progress)?;
+    Ok(found.1)
+}
+
+/// Replays the first of `tokens` that was made from this scenario by these kernels on this engine,
+/// and says which.
+///
+/// # Errors
+/// That of the last token where none fits; else as `replay`.
+pub fn replay_any(
+    scenario: Scenario,
+    tokens: &[Token],
+    options: CheckOptions,
+    progress: &dyn Progress,
+) -> Result<(Token, Outcome), CheckError> {
     let mut session = Session::new(scenario, &options)?;
-    let (scenario, build) = (session.scenario.content_hash(), session.build_hash());
-    token
-        .check_fresh(&scenario, &build)
-        .map_err(CheckError::Token)?;
+    let token = fitting(
+        tokens,
+        &session.scenario.content_hash(),
+        &session.build_hash(),
+    )?;
     progress.begin("replay", u64::from(session.scenario.steps));
     let outcome = match token.variable {
         RESTART => replay_restart(&mut session, token, options, progress)?,
@@ -34,7 +50,23 @@ pub fn replay(
         _ => replay_fold(&mut session, token, options)?,
     };
     progress.end();
-    Ok(outcome)
+    Ok((*token, outcome))
+}
+
+/// The first token that can be replayed here.
+fn fitting<'a>(
+    tokens: &'a [Token],
+    scenario: &[u8; 32],
+    build: &[u8; 32],
+) -> Result<&'a Token, TokenError> {
+    let mut last = TokenError::Damaged("there is none");
+    for token in tokens {
+        match token.check_fresh(scenario, build) {
+            Ok(()) => return Ok(token),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// A token of this scenario and build always reproduces: one that does not was never printed.
@@ -178,4 +210,37 @@ fn replay_resharding(
         verdicts,
         Vec::new(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tokens of other engines and of earlier builds lie beside the one that fits.
+    #[test]
+    fn a_token_that_fits_is_not_hidden_by_one_that_does_not() {
+        let node = NodeId {
+            step: 1,
+            owner: Owner::Rank(0),
+            ordinal: 0,
+        };
+        let of = |scenario: u8, build: u8| Token {
+            scenario: [scenario; 5],
+            build: [build; 4],
+            variable: 0,
+            value: 0,
+            node,
+            element: 0,
+        };
+        let (stale, other, fits) = (of(1, 1), of(3, 2), of(1, 2));
+        let found = |tokens: &[Token]| fitting(tokens, &[1; 32], &[2; 32]).copied();
+        assert_eq!(found(&[stale, other, fits]), Ok(fits));
+        let refused = found(&[other, stale]);
+        assert!(matches!(refused, Err(TokenError::OtherBuild { .. })));
+        assert!(matches!(
+            found(&[other]),
+            Err(TokenError::OtherScenario { .. })
+        ));
+        assert!(found(&[]).is_err());
+    }
 }

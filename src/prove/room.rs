@@ -1,5 +1,7 @@
 //! Whether there is the memory that a check needs, asked before any of it is taken.
 
+mod control_group;
+
 use crate::diagnostic::{Diagnostic, escaped};
 use crate::engine::{Engine, EngineChoice};
 use crate::prove::CheckOptions;
@@ -22,18 +24,65 @@ const MALLOC_ADDRESSES: u64 = 64 * MIB;
 const MALLOC_ARENAS_A_CORE: u64 = 8;
 
 /// What the system lets this process have; `None` where it does not say, or sets no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Room {
-    memory: Option<u64>,
+    memory: Option<Limit>,
     addresses: Option<u64>,
+}
+
+/// The least limit of memory, in bytes, and who sets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Limit {
+    bytes: u64,
+    set_by: SetBy,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SetBy {
+    /// What the machine has left.
+    Machine,
+    /// A control group, as of a container or a job; the file with its limit.
+    ControlGroup(String),
 }
 
 impl Room {
     fn of_this_process() -> Room {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let text = |path: &str| read(path).unwrap_or_default();
         Room {
-            memory: available(&read("/proc/meminfo")),
-            addresses: address_space(&read("/proc/self/limits")),
+            memory: least(
+                available(&text("/proc/meminfo")),
+                control_group::memory_max(&text("/proc/self/cgroup"), read),
+            ),
+            addresses: address_space(&text("/proc/self/limits")),
+        }
+    }
+}
+
+fn least(machine: Option<u64>, group: Option<(u64, String)>) -> Option<Limit> {
+    let machine = machine.map(|bytes| Limit {
+        bytes,
+        set_by: SetBy::Machine,
+    });
+    let group = group.map(|(bytes, file)| Limit {
+        bytes,
+        set_by: SetBy::ControlGroup(file),
+    });
+    let both = [machine, group].into_iter().flatten();
+    both.min_by_key(|limit| limit.bytes)
+}
+
+impl Limit {
+    fn sentence(&self) -> String {
+        let bytes = gib(self.bytes);
+        match &self.set_by {
+            SetBy::Machine => {
+                format!("this machine has {bytes} available (`MemAvailable` of /proc/meminfo)")
+            }
+            SetBy::ControlGroup(file) => {
+                let file = escaped(file);
+                format!("this process's control group may have {bytes} ({file})")
+            }
         }
     }
 }
@@ -43,7 +92,7 @@ pub fn refusal(scenario: &Scenario, options: &CheckOptions) -> Option<Diagnostic
     // Options that do not go together have no size; the check itself says what is wrong.
     let memory = Memory::of(scenario).ok()?;
     let room = Room::of_this_process();
-    let refused = too_large(&memory, &options.engine, room.memory);
+    let refused = too_large(&memory, &options.engine, room.memory.as_ref());
     refused.or_else(|| {
         let needed = addresses(&memory, options, malloc_arenas());
         too_many_addresses(&memory, &options.engine, needed, room.addresses?)
@@ -82,21 +131,27 @@ fn arena_too_large(words: u64, most: u32, adapter: &str) -> Option<Diagnostic> {
     )
 }
 
-fn too_large(memory: &Memory, engine: &EngineChoice, available: Option<u64>) -> Option<Diagnostic> {
+fn too_large(
+    memory: &Memory,
+    engine: &EngineChoice,
+    available: Option<&Limit>,
+) -> Option<Diagnostic> {
     let needed = match engine {
         EngineChoice::Cpu => memory.total(),
         EngineChoice::Wgpu { .. } => memory.total().saturating_add(ADAPTER_BYTES),
     };
-    let limit = available.unwrap_or(LIMIT_UNKNOWN);
+    let limit = available.map_or(LIMIT_UNKNOWN, |limit| limit.bytes);
     if needed <= limit {
         return None;
     }
-    let (needed, limit) = (gib(needed), gib(limit));
     let why = match available {
-        Some(_) => format!("this machine has {limit} available (`MemAvailable` of /proc/meminfo)"),
-        None => format!("the limit is {limit}: this system does not tell what it has"),
+        Some(limit) => limit.sentence(),
+        None => format!(
+            "the limit is {}: this system does not tell what it has",
+            gib(limit)
+        ),
     };
-    let message = format!("this scenario needs about {needed}");
+    let message = format!("this scenario needs about {}", gib(needed));
     Some(
         Diagnostic::error("too-large", message)
             .with_note(format!("about {memory}"))
@@ -233,6 +288,9 @@ mod tests {
             host: 0,
         };
         let cpu = EngineChoice::Cpu;
+        let too_large = |memory: &Memory, engine: &EngineChoice, bytes: Option<u64>| {
+            super::too_large(memory, engine, least(bytes, None).as_ref())
+        };
         assert!(too_large(&memory, &cpu, Some(6 * GIB)).is_none());
         let refused = too_large(&memory, &cpu, Some(6 * GIB - 1)).unwrap();
         assert!(refused.message.contains("6.0 GiB"), "{}", refused.message);
@@ -246,6 +304,36 @@ mod tests {
             ..memory
         };
         assert!(too_large(&large, &cpu, None).is_some());
+    }
+
+    #[test]
+    fn the_lesser_of_machine_and_container_counts_and_is_named() {
+        let file = "/sys/fs/cgroup/memory.max";
+        let group = |bytes: u64| Some((bytes, file.to_owned()));
+        let said = |limit: Option<Limit>| limit.expect("a limit").sentence();
+        let container = said(least(Some(8 * GIB), group(2 * GIB)));
+        assert!(
+            container.contains("control group may have 2.0 GiB (/sys/fs/cgroup/memory.max)"),
+            "{container}"
+        );
+        let machine = said(least(Some(GIB), group(2 * GIB)));
+        assert!(machine.contains("machine has 1.0 GiB"), "{machine}");
+        assert!(said(least(None, group(GIB))).contains("control group"));
+        assert_eq!(least(None, None), None);
+        let memory = Memory {
+            ranks: 4,
+            arenas: 3 * GIB,
+            snapshots: 0,
+            states: 0,
+            host: 0,
+        };
+        let refused = |group| {
+            let limit = least(Some(64 * GIB), group);
+            too_large(&memory, &EngineChoice::Cpu, limit.as_ref())
+        };
+        let finding = refused(group(2 * GIB)).expect("too large for the container");
+        assert_eq!(finding.notes[1], container);
+        assert!(refused(None).is_none() && refused(group(3 * GIB)).is_none());
     }
 
     #[test]

@@ -8,13 +8,39 @@ use crate::prove::sweep::{Silence, SilentPoint, Sweep};
 use crate::prove::switch::families_of;
 use crate::recipe::{LocalOrder, PositionEmbedding};
 use crate::scenario::Scenario;
-use crate::world::{Choice, Family};
+use crate::world::{Choice, Family, RunRecord};
 
-/// Everything that could not have failed, silent points first.
-pub fn findings(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
-    let mut found = silent(sweep);
+/// Everything that could not have failed: steps of the reference run that are not finite, then
+/// silent points.
+pub fn findings(scenario: &Scenario, sweep: &Sweep, reference: &RunRecord) -> Vec<VacuityFinding> {
+    let mut found: Vec<VacuityFinding> = not_finite(reference).into_iter().collect();
+    found.extend(silent(sweep));
     found.extend(absent(scenario, sweep));
     found
+}
+
+/// Steps whose loss or norm is no finite number. What proves an order proves it for finite inputs,
+/// and a NaN has one bit pattern here: such steps agree in every order.
+pub fn not_finite(reference: &RunRecord) -> Option<VacuityFinding> {
+    let metrics = reference.metrics.iter();
+    let beyond = metrics.filter(|(_, value)| !value.is_finite());
+    let mut steps: Vec<(u32, &str)> = beyond.map(|((step, name), _)| (*step, &**name)).collect();
+    let (first, name) = *steps.iter().min_by_key(|(step, _)| *step)?;
+    steps.sort_unstable();
+    steps.dedup_by_key(|(step, _)| *step);
+    let fewer = match first {
+        0 | 1 => String::new(),
+        _ => format!(", or `--steps {}`", first - 1),
+    };
+    Some(VacuityFinding {
+        family: Family::LossMean,
+        reason: VacuityReason::NotFinite,
+        site: Some(format!("step {first}, {name}")),
+        points: steps.len() as u64,
+        addends_here: 0,
+        addends_at_full_size: 0,
+        change: format!("a smaller lr or clip_grad, a larger adam_eps{fewer}"),
+    })
 }
 
 fn silent(sweep: &Sweep) -> Vec<VacuityFinding> {
@@ -166,4 +192,30 @@ fn absent_family(family: Family, here: u32, full: u64) -> VacuityFinding {
 /// Whether a sum that the scenario should have, and has not, is among the findings.
 pub fn has_absent(scenario: &Scenario, sweep: &Sweep) -> bool {
     !absent(scenario, sweep).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_step_that_is_not_finite_is_named() {
+        let mut record = RunRecord::default();
+        let mut set = |step: u32, name: &str, value: f32| {
+            record.metrics.insert((step, name.to_owned()), value);
+            not_finite(&record)
+        };
+        assert_eq!(set(1, "lm loss", 5.5), None);
+        assert_eq!(set(1, "grad norm", f32::MAX), None);
+        let last = set(12, "lm loss", f32::NAN).expect("a finding");
+        assert_eq!(last.site.as_deref(), Some("step 12, lm loss"));
+        set(3, "lm loss", f32::NEG_INFINITY);
+        let first = set(3, "grad norm", f32::NAN).expect("a finding");
+        assert_eq!(first.reason, VacuityReason::NotFinite);
+        assert_eq!(first.site.as_deref(), Some("step 3, grad norm"));
+        assert_eq!(first.points, 2, "steps");
+        assert!(first.change.contains("--steps 2"), "{}", first.change);
+        let begin = set(1, "lm loss", f32::INFINITY).expect("a finding");
+        assert!(!begin.change.contains("--steps"), "{}", begin.change);
+    }
 }

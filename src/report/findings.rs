@@ -229,12 +229,17 @@ impl At<'_> {
             VacuityReason::SilentHere => ("silent-here", "is order-dependent, and silent here"),
             VacuityReason::Absent => ("absent-here", "has no sum here"),
             VacuityReason::BufferSize => ("buffer-size", "agrees at this buffer size only"),
+            VacuityReason::NotFinite => ("not-finite", "is infinite or no number"),
         };
         let mut found = Diagnostic::error(code, format!("{family} {what}"))
             .with_note(vacuity_line(finding))
             .with_help(finding.change.clone());
         if let Some(site) = &finding.site {
             found = found.with_note(format!("first at {site}"));
+        }
+        if finding.reason == VacuityReason::NotFinite {
+            let keys = ["lr", "clip_grad", "adam_eps"];
+            return self.keys(found, &keys, "decides how far a step goes");
         }
         let switch = switch_of(finding.family).map(|key| format!("determinism.{key}"));
         let size = size_key(finding.family);
@@ -372,6 +377,20 @@ mod tests {
             codes(&report(outcome, None)),
             [("nothing-checked", Severity::Error)]
         );
+    }
+
+    #[test]
+    fn training_that_is_not_finite_fails_and_says_where() {
+        let found = report(sample::not_finite(), None);
+        assert_eq!(codes(&found), [("not-finite", Severity::Error)]);
+        let told = &found.diagnostics()[0];
+        assert!(told.notes[0].contains("step 2, lm loss"), "{told:?}");
+        let accepting = Requirement {
+            accept_input: true,
+            ..Requirement::default()
+        };
+        let accepted = Report::new(sample::not_finite(), &accepting, None);
+        assert_eq!(accepted.exit.code(), 4);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::terminal::{outside_line, races_line};
 use super::{Checked, Exit, Refusal, Report};
 use crate::diagnostic::{Diagnostic, Severity, escaped};
 use crate::prove::native::NativeRaces;
-use crate::prove::outcome::{OracleResult, OracleVerdict, VacuityFinding};
+use crate::prove::outcome::{OracleResult, OracleVerdict, VacuityFinding, VacuityReason};
 use crate::scenario::Grade;
 use crate::world::Family;
 
@@ -181,6 +181,15 @@ fn family_case(report: &Report, family: Family, expected: bool) -> TestCase {
 }
 
 pub(super) fn vacuity_line(finding: &VacuityFinding) -> String {
+    if finding.reason == VacuityReason::NotFinite {
+        let steps = counted(finding.points, "step");
+        let from = finding.site.as_deref().unwrap_or_default();
+        return format!(
+            "{steps} with a loss or norm that is not finite, the first {from}: bits agree there \
+             in every order; {}",
+            finding.change
+        );
+    }
     let here = counted(u64::from(finding.addends_here), "addend");
     let full = finding.addends_at_full_size;
     format!("{} here, {full} at full size; {}", here, finding.change)

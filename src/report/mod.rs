@@ -93,10 +93,13 @@ impl Report {
             (None, "cpu") => String::new(),
             (None, name) => format!("--engine {name}"),
         };
-        Some(
-            format!("bitproof replay {token} {flags}")
-                .trim_end()
-                .to_string(),
-        )
+        Some(replay_line(token, &flags))
     }
+}
+
+/// The line that replays a token on the engine that `flags` choose. A regression file begins with
+/// it, and a check that meets one says it.
+pub fn replay_line(token: &str, flags: &str) -> String {
+    let line = format!("bitproof replay {token} {flags}");
+    line.trim_end().to_string()
 }

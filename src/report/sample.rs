@@ -273,3 +273,19 @@ pub fn vacuous() -> Outcome {
     ];
     outcome
 }
+
+/// Training that overflowed.
+pub fn not_finite() -> Outcome {
+    let mut outcome = vacuous();
+    outcome.losses = vec![5.5, f32::NAN];
+    outcome.vacuity = vec![VacuityFinding {
+        family: Family::LossMean,
+        reason: VacuityReason::NotFinite,
+        site: Some("step 2, lm loss".into()),
+        points: 1,
+        addends_here: 0,
+        addends_at_full_size: 0,
+        change: "a smaller lr".into(),
+    }];
+    outcome
+}

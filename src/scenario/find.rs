@@ -43,7 +43,8 @@ pub fn find_by_hash(folders: &[&Path], prefix: &[u8], overrides: &Overrides) -> 
     }
 }
 
-fn toml_files(folder: &Path) -> Vec<PathBuf> {
+/// Files of a folder, not below it, that may be scenarios, by name.
+pub fn toml_files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };

@@ -20,7 +20,7 @@ pub mod strategies;
 
 pub use choice::{ChoiceVariable, Scope, Values};
 pub use faults::Faults;
-pub use find::{Found, find_by_hash};
+pub use find::{Found, find_by_hash, toml_files};
 pub use full_size::{FullModel, FullSize};
 pub use grade::Grade;
 pub use import::{Import, import};

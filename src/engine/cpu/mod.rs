@@ -17,13 +17,14 @@ use rayon::prelude::*;
 
 use super::NAGA;
 use super::launch::{self, Signature};
+use super::threads;
 use super::{
     ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Ran, Span,
 };
 use crate::kernel::Kernel;
 use crate::numerics::Digest;
 use jit::{Fault, OperandSlot, Work};
-use native::{Compiled, NativeCode};
+use native::{Compiled, NativeCode, Refusal};
 use schedule::{Cost, Slice};
 use spares::Spares;
 
@@ -57,22 +58,9 @@ impl CpuEngine {
     /// # Errors
     /// A machine that native code cannot be made for, or threads that cannot be had.
     pub fn new(workers: usize) -> Result<CpuEngine, EngineError> {
-        let unsupported = |reason: String| EngineError::Unsupported {
-            kernel: "(none)".to_owned(),
-            reason,
-        };
         let workers = workers.max(1);
-        let pool = match workers {
-            1 => None,
-            _ => Some(
-                rayon::ThreadPoolBuilder::new()
-                    .num_threads(workers)
-                    .thread_name(|number| format!("bitproof-cpu-{number}"))
-                    .build()
-                    .map_err(|error| unsupported(error.to_string()))?,
-            ),
-        };
-        let code = NativeCode::new().map_err(unsupported)?;
+        let pool = threads::pool(workers, "cpu")?;
+        let code = NativeCode::new().map_err(|reason| EngineError::Machine { reason })?;
         Ok(CpuEngine {
             programs: Vec::new(),
             code,
@@ -241,13 +229,13 @@ impl Engine for CpuEngine {
         if let Some(number) = known {
             return Ok(ProgramId(number as u32));
         }
-        let compiled = self
-            .code
-            .compile(kernel)
-            .map_err(|reason| EngineError::Unsupported {
-                kernel: kernel.name.clone(),
-                reason,
-            })?;
+        let compiled = self.code.compile(kernel).map_err(|refusal| {
+            let kernel = kernel.name.clone();
+            match refusal {
+                Refusal::Memory(reason) => EngineError::CodeMemory { kernel, reason },
+                Refusal::Code(reason) => EngineError::Compile { kernel, reason },
+            }
+        })?;
         let signature = Signature::of(kernel);
         self.programs.push(Program {
             signature,

@@ -4,7 +4,7 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{Module, default_libcall_names};
+use cranelift_module::{Module, ModuleError, default_libcall_names};
 
 use super::jit::{self, Fault, OperandSlot, Work};
 use crate::kernel::Kernel;
@@ -22,6 +22,24 @@ pub(super) struct NativeCode {
 pub(super) struct Compiled {
     entry: Entry,
     pub faults: Vec<Fault>,
+}
+
+/// Why a kernel was not compiled.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No memory for its code.
+    Memory(String),
+    /// What the kernel does that is not supported.
+    Code(String),
+}
+
+impl From<ModuleError> for Refusal {
+    fn from(error: ModuleError) -> Refusal {
+        match error {
+            ModuleError::Allocation { err } => Refusal::Memory(err.to_string()),
+            error => Refusal::Code(error.to_string()),
+        }
+    }
 }
 
 impl NativeCode {
@@ -68,8 +86,8 @@ impl NativeCode {
     /// Compiles a kernel.
     ///
     /// # Errors
-    /// What the kernel does that is not supported.
-    pub fn compile(&mut self, kernel: &Kernel) -> Result<Compiled, String> {
+    /// What the kernel does that is not supported, and memory that cannot be had.
+    pub fn compile(&mut self, kernel: &Kernel) -> Result<Compiled, Refusal> {
         let module = self.module.as_mut().expect("not being dropped");
         let mut context = module.make_context();
         jit::declare(&mut context.func.signature);
@@ -80,18 +98,12 @@ impl NativeCode {
             Err(reason) => {
                 // A builder that was left half-way must not be used again.
                 self.context = FunctionBuilderContext::new();
-                return Err(reason);
+                return Err(Refusal::Code(reason));
             }
         };
-        let function = module
-            .declare_anonymous_function(&context.func.signature)
-            .map_err(|error| error.to_string())?;
-        module
-            .define_function(function, &mut context)
-            .map_err(|error| format!("{error:?}"))?;
-        module
-            .finalize_definitions()
-            .map_err(|error| error.to_string())?;
+        let function = module.declare_anonymous_function(&context.func.signature)?;
+        module.define_function(function, &mut context)?;
+        module.finalize_definitions()?;
         let address = module.get_finalized_function(function);
         // SAFETY: `address` is the start of a function that Cranelift has just made with exactly
         // this signature and the platform's C calling convention (`make_context` sets it).
@@ -135,5 +147,19 @@ impl Compiled {
             0 => None,
             code => Some(&self.faults[code as usize - 1]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_cannot_be_had_is_told_from_code_that_cannot_be_made() {
+        let err = std::io::Error::other("none left");
+        let memory = Refusal::from(ModuleError::Allocation { err });
+        assert_eq!(memory, Refusal::Memory("none left".to_owned()));
+        let code = Refusal::from(ModuleError::Undeclared("f".to_owned()));
+        assert!(matches!(code, Refusal::Code(reason) if reason.ends_with(": f")));
     }
 }

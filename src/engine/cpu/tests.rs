@@ -120,7 +120,7 @@ fn what_is_too_large_is_refused_and_the_engine_goes_on() {
     let error = engine
         .load(registry.get("large").expect("valid"))
         .expect_err("too large");
-    let EngineError::Unsupported { kernel, reason } = error else {
+    let EngineError::Compile { kernel, reason } = error else {
         panic!("{error}")
     };
     assert_eq!((kernel.as_str(), reason.contains("5000")), ("large", true));

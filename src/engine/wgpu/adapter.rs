@@ -285,7 +285,11 @@ fn device(
     let complaint = Arc::new(Mutex::new(None));
     let lost = complaint.clone();
     device.set_device_lost_callback(move |reason, text| {
-        note(&lost, format!("the device was lost ({reason:?}): {text}"));
+        let by_us = match reason {
+            wgpu::DeviceLostReason::Destroyed => " as it was destroyed",
+            wgpu::DeviceLostReason::Unknown => "",
+        };
+        note(&lost, format!("the device was lost{by_us}: {text}"));
     });
     let uncaptured = complaint.clone();
     device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::launch::{self, Signature};
+use super::threads;
 use super::{
     ArenaId, CopyWords, Engine, EngineError, EngineIdentity, Launch, ProgramId, Ran, Span,
 };
@@ -49,6 +50,8 @@ pub struct WgpuEngine {
     runs: u64,
     /// Digests that were asked for and not fetched yet; those of logged words come with `noted`.
     noted: Vec<Digest>,
+    /// Takes digests; `None` where the calling thread does.
+    pool: Option<rayon::ThreadPool>,
 }
 
 struct Arena {
@@ -77,6 +80,8 @@ impl WgpuEngine {
     /// # Errors
     /// No such adapter, or one that the engine cannot use.
     pub fn open(options: &WgpuOptions) -> Result<WgpuEngine, EngineError> {
+        let (Devices::Workers(workers) | Devices::Fixed(workers)) = options.devices;
+        let pool = threads::pool(workers, "wgpu")?;
         let (devices, identity) = adapter::open(options)?;
         let shards = devices.into_iter().map(Shard::new);
         Ok(WgpuEngine {
@@ -86,6 +91,7 @@ impl WgpuEngine {
             arenas: Vec::new(),
             runs: 0,
             noted: Vec::new(),
+            pool,
         })
     }
 
@@ -186,10 +192,9 @@ impl WgpuEngine {
 
     /// Digests what a shard has logged.
     fn take_logged(&mut self, shard: usize) -> Result<(), EngineError> {
-        let noted = &mut self.noted;
+        let (noted, pool) = (&mut self.noted, self.pool.as_ref());
         self.shards[shard].with_logged(|places, words| {
-            let digests = words.par_iter().map(|words| Digest::of_words(words));
-            for (place, digest) in places.iter().zip(digests.collect::<Vec<_>>()) {
+            for (place, digest) in places.iter().zip(digests_of(pool, 1, words)) {
                 noted[*place] = digest;
             }
         })
@@ -205,6 +210,18 @@ impl WgpuEngine {
             shard.copy(&copies)?;
         }
         Ok(())
+    }
+}
+
+/// Digests of each, in order; a thread takes at least so many.
+fn digests_of(pool: Option<&rayon::ThreadPool>, least: usize, words: &[&[u32]]) -> Vec<Digest> {
+    let of = |words: &&[u32]| Digest::of_words(words);
+    match pool {
+        Some(pool) if words.len() > least => pool.install(|| {
+            let shared = words.par_iter().with_min_len(least);
+            shared.map(of).collect()
+        }),
+        _ => words.iter().map(of).collect(),
     }
 }
 
@@ -445,11 +462,10 @@ impl Engine for WgpuEngine {
         // Every device begins before the first is waited for.
         self.shards.iter_mut().for_each(Shard::submit);
         for (shard, on) in self.by_shard(spans)?.into_iter().enumerate() {
+            let pool = self.pool.as_ref();
             let held = self.shards[shard].with_words(&on.words, |held| {
-                let shared = held.par_iter().with_min_len(64);
-                shared
-                    .map(|words| Digest::of_words(words))
-                    .collect::<Vec<_>>()
+                // Those of a step are many and small.
+                digests_of(pool, 64, held)
             })?;
             for (place, digest) in on.places.into_iter().zip(held) {
                 digests[place] = digest;

@@ -12,6 +12,23 @@ pub const DRIVER_VARIABLES: [&str; 6] = [
     "MESA_VK_DEVICE_SELECT",
 ];
 
+/// Those of them that can hide every driver.
+const HIDING: [&str; 4] = [
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+    "VK_LOADER_DRIVERS_SELECT",
+    "VK_LOADER_DRIVERS_DISABLE",
+];
+
+/// What shows drivers again that variables may hide: comes before any installation, which changes
+/// nothing while they are set.
+pub fn unset_command(variables: &[Variable]) -> Option<String> {
+    // The loader takes an empty one as one that is not set.
+    let hides = |set: &&Variable| HIDING.contains(&set.name) && !set.value.is_empty();
+    let names: Vec<&str> = variables.iter().filter(hides).map(|set| set.name).collect();
+    (!names.is_empty()).then(|| format!("unset {}", names.join(" ")))
+}
+
 /// A variable that is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Variable {
@@ -114,6 +131,21 @@ mod tests {
         }
         assert!(install_command("macos", None).contains("Metal"));
         assert!(install_command("windows", None).contains("WARP"));
+    }
+
+    #[test]
+    fn variables_that_hide_drivers_are_unset() {
+        let set = |name, value: &str| Variable::new(name, value.to_owned(), |_| true);
+        let found = [
+            set("VK_ICD_FILENAMES", "/gone.json"),
+            set("MESA_VK_DEVICE_SELECT", "list"),
+            set("VK_ADD_DRIVER_FILES", "/more.json"),
+            set("VK_LOADER_DRIVERS_SELECT", ""),
+            set("VK_LOADER_DRIVERS_DISABLE", "*"),
+        ];
+        let command = "unset VK_ICD_FILENAMES VK_LOADER_DRIVERS_DISABLE";
+        assert_eq!(unset_command(&found).as_deref(), Some(command));
+        assert_eq!(unset_command(&found[1..4]), None);
     }
 
     #[test]

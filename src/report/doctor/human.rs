@@ -23,12 +23,25 @@ impl Doctor {
         }
         if !self.variables.is_empty() {
             text += "\nvariables that decide which drivers are seen:\n";
-            self.variables.iter().for_each(|set| text += &variable(set));
+            for set in &self.variables {
+                text += &variable(set);
+                text += self.overridden(set);
+            }
         }
         if let Some(missing) = self.missing() {
             text += &format!("\nmissing: {}\n", escaped(&missing));
         }
         text
+    }
+
+    /// The Vulkan loader reads the older name only where the newer one is not set.
+    fn overridden(&self, set: &Variable) -> &'static str {
+        let mut all = self.variables.iter();
+        let newer = all.any(|other| other.name == "VK_DRIVER_FILES" && !other.value.is_empty());
+        match (set.name, newer) {
+            ("VK_ICD_FILENAMES", true) => "    not read: VK_DRIVER_FILES is set\n",
+            _ => "",
+        }
     }
 
     fn adapter(&self, adapter: &AdapterLine) -> String {
@@ -57,9 +70,20 @@ impl Doctor {
         if !self.adapters_built {
             return "  this build has none: it was made without the feature `wgpu`\n".to_owned();
         }
+        if let (Some(name), false) = (&self.asked.name, self.others.is_empty()) {
+            let (name, others) = (escaped(name), self.others.join(", "));
+            return format!("  none is called `{name}`; there is {}\n", escaped(&others));
+        }
         let mut text = "  none was found; the cpu engine needs none\n".to_owned();
+        if let Some(command) = &self.unset {
+            text += &format!("  `{command}` first: it decides which drivers are seen\n");
+        }
         if let Some(command) = &self.install {
-            text += &format!("  one in software: {command}\n");
+            let still = self
+                .unset
+                .as_ref()
+                .map_or("", |_| "if there is still none, ");
+            text += &format!("  {still}one in software: {command}\n");
         }
         text
     }

@@ -8,7 +8,7 @@ mod tests;
 
 use serde::Serialize;
 
-pub use advice::{DRIVER_VARIABLES, Variable, install_command};
+pub use advice::{DRIVER_VARIABLES, Variable, install_command, unset_command};
 
 use super::{Exit, SCHEMA_VERSION};
 use crate::engine::EngineIdentity;
@@ -55,6 +55,10 @@ pub struct Doctor {
     pub adapters_built: bool,
     /// Variables that are set and decide which drivers are seen.
     pub variables: Vec<Variable>,
+    /// Names of adapters that are there and that were not asked for.
+    pub others: Vec<String>,
+    /// What shows drivers that variables may hide, where no adapter was found.
+    pub unset: Option<String>,
     /// What installs a software adapter here, where no adapter was found.
     pub install: Option<String>,
     /// The adapter that was asked for.
@@ -140,6 +144,8 @@ impl Doctor {
             adapters,
             adapters_built: cfg!(feature = "wgpu"),
             variables: Vec::new(),
+            others: Vec::new(),
+            unset: None,
             install: None,
             asked,
         }

@@ -173,3 +173,39 @@ fn an_adapter_that_was_not_tested_is_said_to_be_so() {
     );
     assert_eq!(found.exit().code(), 5);
 }
+
+#[test]
+fn what_hides_drivers_comes_before_an_installation() {
+    let mut found = doctor(vec![engine("cpu", true, &[0])], vec![], asked(false, None));
+    found.install = Some("apk add mesa-vulkan-swrast".to_owned());
+    let set = |name| Variable::new(name, "/gone".to_owned(), |_| true);
+    found.variables = vec![set("VK_DRIVER_FILES"), set("VK_ICD_FILENAMES")];
+    found.unset = unset_command(&found.variables);
+    let text = found.to_human();
+    let place = |piece: &str| {
+        text.find(piece)
+            .unwrap_or_else(|| panic!("{piece}\n{text}"))
+    };
+    let unset = place("`unset VK_DRIVER_FILES VK_ICD_FILENAMES` first");
+    assert!(unset < place("if there is still none, one in software: apk add"));
+    assert_eq!(text.matches("not read: VK_DRIVER_FILES is set").count(), 1);
+    found.variables.remove(0);
+    found.unset = None;
+    let text = found.to_human();
+    assert!(
+        !text.contains("unset") && !text.contains("not read"),
+        "{text}"
+    );
+}
+
+#[test]
+fn adapters_of_other_names_are_named() {
+    let asked = || asked(false, Some("nosuch\u{1b}"));
+    let mut found = doctor(vec![engine("cpu", true, &[0])], vec![], asked());
+    found.others = vec!["llvmpipe\u{9b} (Vulkan)".to_owned()];
+    let text = found.to_human();
+    let piece = "none is called `nosuch\\u{1b}`; there is llvmpipe\\u{9b} (Vulkan)\n";
+    assert!(text.contains(piece), "{text}");
+    assert!(!text.contains("none was found"), "{text}");
+    assert_eq!(found.exit().code(), 5);
+}

@@ -257,6 +257,13 @@ fn missed_mutants(page: &mut Page, score: &MutantScore) {
     }
 }
 
+fn noun_of_points(reason: VacuityReason) -> &'static str {
+    match reason {
+        VacuityReason::NotFinite => "step",
+        _ => "point",
+    }
+}
+
 fn vacuity(page: &mut Page, findings: &[VacuityFinding]) {
     if findings.is_empty() {
         return;
@@ -268,8 +275,9 @@ fn vacuity(page: &mut Page, findings: &[VacuityFinding]) {
             VacuityReason::SilentHere => "order-dependent, silent here",
             VacuityReason::Absent => "no such sum here",
             VacuityReason::BufferSize => "plans agree at this buffer size, not at larger ones",
+            VacuityReason::NotFinite => "infinite or no number: nothing could differ",
         };
-        let points = counted(finding.points, "point");
+        let points = counted(finding.points, noun_of_points(finding.reason));
         page.line(format!("  {}: {reason} ({points})", slug(finding.family)));
         if let Some(site) = &finding.site {
             page.sentence(4, site);
