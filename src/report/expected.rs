@@ -33,12 +33,12 @@ impl Expected {
                 continue;
             };
             let outcome = &report.outcome;
-            let is_failure = outcome.is_checked() && is_failure(outcome.grade());
+            let failed = outcome.is_checked() && is_failure(outcome.grade());
             match is_failure(expect.grade) {
                 true => {
                     score.faulty += 1;
-                    score.caught += u64::from(is_failure);
-                    score.named += u64::from(is_failure && is_met(expect, outcome));
+                    score.caught += u64::from(failed);
+                    score.named += u64::from(failed && is_met(expect, outcome));
                 }
                 false => {
                     score.sound += 1;

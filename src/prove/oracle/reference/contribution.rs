@@ -83,15 +83,14 @@ impl Terms {
                 Some(_) => {}
             }
         }
-        let kinds: [(Vec<Source>, fn(Vec<Source>) -> Fault); 3] = [
-            (doubled, |sources| Fault::Doubled { sources }),
-            (foreign, |sources| Fault::Foreign { sources }),
-            (stale, |sources| Fault::Stale { sources }),
-        ];
-        for (sources, fault) in kinds {
-            if !sources.is_empty() {
-                faults.push(fault(sources));
-            }
+        if !doubled.is_empty() {
+            faults.push(Fault::Doubled { sources: doubled });
+        }
+        if !foreign.is_empty() {
+            faults.push(Fault::Foreign { sources: foreign });
+        }
+        if !stale.is_empty() {
+            faults.push(Fault::Stale { sources: stale });
         }
         for ((have, want), sources) in weights {
             let (have, want) = (f64::from_bits(have), f64::from_bits(want));

@@ -308,7 +308,7 @@ fn an_argument_that_nothing_reads_is_seen() {
 }
 
 /// A variable that is used, and two environments that differ in it alone.
-const VARIABLES: [(&str, [&str; 2]); 14] = [
+const VARIABLES: [(&str, [&str; 2]); 15] = [
     ("NCCL_ALGO", ["NCCL_ALGO: Ring", "NCCL_ALGO: Tree"]),
     ("NCCL_PROTO", ["NCCL_PROTO: Simple", "NCCL_PROTO: LL"]),
     ("NCCL_BUFFSIZE", ["", "NCCL_BUFFSIZE: 1048576"]),
