@@ -42,6 +42,9 @@ impl Default for CheckOptions {
     }
 }
 
+/// Restarts of one run each, by the steps after which it was killed, and what was found.
+pub type Resumptions = Vec<(Vec<u32>, Resumption)>;
+
 /// What the parts of a check found, before it is put into words.
 pub struct Findings {
     pub reference: RunRecord,
@@ -49,7 +52,7 @@ pub struct Findings {
     /// The first node of the second run that differs; the outer `None` is a replay, which has none.
     pub second: Option<Option<NodeDifference>>,
     /// One entry a restart; `None` when RES was not asked for.
-    pub resumptions: Option<Vec<(Vec<u32>, Resumption)>>,
+    pub resumptions: Option<Resumptions>,
     /// Resumes on other layouts.
     pub reshardings: Vec<Resharding>,
     /// Who contributed to the gradients; `None` when REF was not asked for.
@@ -183,7 +186,7 @@ fn resumptions(
     session: &mut Session,
     reference: &RunRecord,
     progress: &dyn Progress,
-) -> Result<Option<Vec<(Vec<u32>, Resumption)>>, CheckError> {
+) -> Result<Option<Resumptions>, CheckError> {
     if !session.scenario.oracles.contains(&OracleKind::RES) {
         return Ok(None);
     }
@@ -198,7 +201,7 @@ fn restarts(
     session: &mut Session,
     reference: &RunRecord,
     progress: &dyn Progress,
-) -> Result<Vec<(Vec<u32>, Resumption)>, CheckError> {
+) -> Result<Resumptions, CheckError> {
     let lists = session.scenario.checkpoint.restarts.clone();
     restarts_of(session, reference, &lists, progress)
 }
@@ -209,7 +212,7 @@ pub(super) fn restarts_of(
     reference: &RunRecord,
     lists: &[Vec<u32>],
     progress: &dyn Progress,
-) -> Result<Vec<(Vec<u32>, Resumption)>, CheckError> {
+) -> Result<Resumptions, CheckError> {
     let last = session.scenario.steps;
     let omitted: Vec<Component> = session.scenario.checkpoint.omit.iter().copied().collect();
     let mut found = Vec::new();

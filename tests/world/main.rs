@@ -14,4 +14,5 @@ mod live_in;
 mod named_faults;
 mod reference;
 mod reversal;
+mod schedules;
 mod streams;

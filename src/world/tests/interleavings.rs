@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::program::{CELLS, EVENTS, PINNED, Place, Program, STREAMS, Verb};
+use super::program::{CELLS, EVENTS, FRESH, PINNED, POISON, Place, Program, STREAMS, Verb};
 
 /// What a verb became when the host issued it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +13,8 @@ enum Act {
     Copy(usize, usize),
     /// Nothing, once all of these have run.
     After(Vec<usize>),
+    /// Poison into a word, once all of these have run: memory is handed out.
+    Fill(usize, Vec<usize>),
 }
 
 /// A command on a stream.
@@ -120,6 +122,7 @@ impl State {
                 Act::Set(to, value) => state.words[to] = value,
                 Act::Copy(from, to) => state.words[to] = state.words[from],
                 Act::After(_) => {}
+                Act::Fill(to, _) => state.words[to] = POISON,
             }
             state.done.insert(queued.verb);
             next.push(state);
@@ -129,7 +132,7 @@ impl State {
 
     fn can_run(&self, place: usize) -> bool {
         match &self.queued[place].act {
-            Act::After(all) => all.iter().all(|one| self.done.contains(one)),
+            Act::After(all) | Act::Fill(_, all) => all.iter().all(|one| self.done.contains(one)),
             _ => true,
         }
     }
@@ -192,9 +195,9 @@ impl State {
         let reused = self.free.get_mut(&stream).and_then(Vec::pop);
         let (word, users) = reused.unwrap_or((self.words.len(), Vec::new()));
         if word == self.words.len() {
-            self.words.push(0);
+            self.words.push(FRESH);
         }
-        self.queue(stream, Act::After(users));
+        self.queue(stream, Act::Fill(word, users));
         self.block = Some((word, stream, BTreeSet::new()));
     }
 

@@ -12,15 +12,15 @@ use crate::kernel::Registry;
 use crate::plan::Plan;
 use crate::world::memory::Mutation;
 use crate::world::{
-    CollectiveShape, Communicator, HazardKind, PlanSource, RunOptions, RunRecord, Unobserved, World,
+    CollectiveShape, Communicator, HazardKind, MemoryOptions, PlanSource, RunOptions, RunRecord,
+    Unobserved, World,
 };
 
 use interleavings::Orders;
-use program::{Program, Verb};
+use program::{POISON, Program, Verb};
 
-/// Programs that are tried, and those that a mutant of the world is tried on.
+/// Programs that are tried, on the world and on each mutant of it.
 const PROGRAMS: u64 = 1500;
-const PROGRAMS_OF_A_MUTANT: u64 = 2500;
 
 struct NoPlans;
 
@@ -83,7 +83,7 @@ fn compare(lab: &mut Lab, program: &Program, seen: &mut Seen) -> Result<(), Stri
     let orders = Orders::of(program);
     let watched = RunOptions {
         hazard_steps_max: u32::MAX,
-        ..RunOptions::default()
+        ..poisoned(POISON)
     };
     let (left, record) = lab.run(program, watched);
     if !orders.results.contains(&left) {
@@ -96,7 +96,7 @@ fn compare(lab: &mut Lab, program: &Program, seen: &mut Seen) -> Result<(), Stri
     // Two answers together may do what neither does: there the grade is bounded.
     let mut sensitive = open.clone().count() > 1;
     for query in open {
-        let mut options = RunOptions::default();
+        let mut options = poisoned(POISON);
         options.schedule.not_ready.insert(query.id);
         let (other, _) = lab.run(program, options);
         sensitive |= other != left;
@@ -106,9 +106,28 @@ fn compare(lab: &mut Lab, program: &Program, seen: &mut Seen) -> Result<(), Stri
     seen.hazardous += u32::from(!is_clean);
     seen.sensitive += u32::from(sensitive);
     seen.clean_with_several_orders += u32::from(is_clean && orders.has_several);
-    match is_clean && !sensitive && orders.results.len() > 1 {
-        true => Err(format!("no hazard, and the results {:?}", orders.results)),
-        false => Ok(()),
+    if !is_clean || sensitive {
+        return Ok(());
+    }
+    if orders.results.len() > 1 {
+        return Err(format!("no hazard, and the results {:?}", orders.results));
+    }
+    let (other, _) = lab.run(program, poisoned(POISON + 1));
+    match other == left {
+        true => Ok(()),
+        false => Err(format!(
+            "no hazard, and unwritten words in {left:?} or {other:?}"
+        )),
+    }
+}
+
+fn poisoned(word: u32) -> RunOptions {
+    RunOptions {
+        memory: MemoryOptions {
+            base_words: 0,
+            poison: Some(word),
+        },
+        ..RunOptions::default()
     }
 }
 
@@ -181,8 +200,8 @@ fn mistakes_of_the_world_are_noticed() {
     for mutation in Mutation::ALL {
         let mut lab = Lab::new(Some(mutation));
         let mut seen = Seen::default();
-        let noticed = (0..PROGRAMS_OF_A_MUTANT)
-            .any(|seed| compare(&mut lab, &Program::drawn(seed), &mut seen).is_err());
+        let noticed =
+            (0..PROGRAMS).any(|seed| compare(&mut lab, &Program::drawn(seed), &mut seen).is_err());
         assert!(noticed, "{mutation:?} is never noticed: {seen:?}");
     }
 }

@@ -13,6 +13,10 @@ pub const EVENTS: usize = 2;
 /// Cells that live throughout; the last one is pinned.
 pub const CELLS: usize = 4;
 pub const PINNED: usize = 3;
+/// What memory holds before it is handed out for the first time.
+pub const FRESH: u32 = 0x7fc0_b17f;
+/// What memory holds when it is handed out.
+pub const POISON: u32 = 7777;
 
 /// Where a command reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
