@@ -138,6 +138,33 @@ fn steps(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// What looking for hazards costs a step, at the first and at a large size: as two pairs of rows.
+fn hazards(criterion: &mut Criterion) {
+    const PATH: &str = "scenarios/zoo/scale-2432.toml";
+    let mut group = criterion.benchmark_group("one step, hazards followed or not");
+    slow(&mut group);
+    for (tp, pp, dp) in [LAYOUTS[0], LAYOUTS[2]] {
+        let ranks = tp * pp * dp;
+        let set = [
+            format!("recipe.tensor_model_parallel_size={tp}"),
+            format!("recipe.pipeline_model_parallel_size={pp}"),
+            format!("recipe.world_size={ranks}"),
+            format!("recipe.global_batch_size={dp}"),
+        ];
+        let mut session = session(PATH, &set, EngineChoice::Cpu);
+        for (what, hazard_steps_max) in [("not followed", 0), ("followed", 1)] {
+            let options = RunOptions {
+                hazard_steps_max,
+                ..RunOptions::default()
+            };
+            group.bench_function(format!("{ranks} ranks, {what}"), |bencher| {
+                bencher.iter(|| session.plain_run(&options, 1..2).expect("runs"));
+            });
+        }
+    }
+    group.finish();
+}
+
 /// The process's peak resident memory, where Linux tells it.
 fn peak() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -148,5 +175,5 @@ fn peak() -> Option<String> {
     Some(format!("{} MiB", kib >> 10))
 }
 
-criterion_group!(benches, quickstart, steps);
+criterion_group!(benches, quickstart, steps, hazards);
 criterion_main!(benches);

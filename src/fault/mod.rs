@@ -1,5 +1,5 @@
-//! What can be planted into a run, and what a checkpoint can lack: kinds of mutants, the faults that
-//! a scenario names, and the components of the training state.
+//! What can be planted into a run, and what a checkpoint can lack: kinds of mutants, the faults
+//! that a scenario names, and the components of the training state.
 
 mod component;
 mod mutant;

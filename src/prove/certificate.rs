@@ -13,15 +13,21 @@ use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
-    Certificate, FirstDivergence, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome,
-    PointCount, Remedy, ReshardResult, ScenarioIdentity, SelfTestResult,
+    Certificate, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome, PointCount, Remedy,
+    ReshardResult, ScenarioIdentity, SelfTestResult,
 };
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
+<<<<<<< HEAD
 use crate::prove::{Grade, token, uncovered, vacuity, witness};
 use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
 use crate::train::{FIRST_BUCKETS, Trainer};
+=======
+use crate::prove::{Grade, first_divergence, reversal, token, uncovered, vacuity, witness};
+use crate::scenario::OracleKind;
+use crate::train::Trainer;
+>>>>>>> h5
 use crate::world::{GroupId, RunRecord};
 
 /// Probability that L5's bound may be wrong.
@@ -71,7 +77,7 @@ pub(super) fn outcome(
         sampling: sampling(&findings.sweep),
         hazards: hazards(&findings),
         hazards_beyond: findings.reference.hazards_beyond,
-        notes: findings.reference.notes.clone(),
+        notes: notes(&findings),
         oracles: oracles(session, &findings),
         reshardings: findings
             .reshardings
@@ -82,7 +88,7 @@ pub(super) fn outcome(
             true => Vec::new(),
             false => vacuity::findings(&session.scenario, &findings.sweep),
         },
-        first_divergence: first_divergence(session, &findings),
+        first_divergence: first_divergence::of(session, &findings),
         replay: replay_token(session, &findings, grade),
         mutants: findings.mutants,
         native_races: findings.native_races,
@@ -149,14 +155,35 @@ fn peak(record: &RunRecord) -> Option<(u64, u32)> {
     Some((*bytes, *rank))
 }
 
+fn notes(findings: &Findings) -> Vec<String> {
+    let mut notes = findings.reference.notes.clone();
+    notes.extend(findings.reversals.notes());
+    notes.extend(findings.queries.notes());
+    notes
+}
+
+/// Each mistake once: a resumed run shows those of the straight run again.
 fn hazards(findings: &Findings) -> Vec<Hazard> {
+    let own = &findings.reference.hazards;
     let resumptions = findings.resumptions.iter().flatten();
     let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
     let reshardings = findings.reshardings.iter();
     let resharded = reshardings.flat_map(|resharding| &resharding.hazards);
-    let own = findings.reference.hazards.iter();
-    let found = own.chain(resumed).chain(resharded);
-    found.map(|hazard| Hazard::from(hazard.clone())).collect()
+    let mut known: Vec<&crate::world::Hazard> = own.iter().collect();
+    for hazard in resumed.chain(resharded) {
+        if !known.iter().any(|one| reversal::is_same(one, hazard)) {
+            known.push(hazard);
+        }
+    }
+    let mut consequences = findings.reversals.consequences.iter();
+    let told = known.into_iter().map(|hazard| {
+        let consequence = consequences.next().map(ToString::to_string);
+        Hazard {
+            consequence,
+            ..Hazard::from(hazard.clone())
+        }
+    });
+    told.collect()
 }
 
 fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
@@ -199,10 +226,13 @@ fn r2r_result(findings: &Findings) -> OracleResult {
     let (verdict, detail) = match (&findings.second, sensitive) {
         (Some(Some(difference)), _) => {
             let site = &difference.a.site;
-            let detail = format!(
+            let mut detail = format!(
                 "the second run differs at {site} on rank {}",
                 difference.a.rank
             );
+            if let Some(corruption) = &difference.corruption {
+                detail += &format!("; {corruption}");
+            }
             (OracleVerdict::Different, Some(detail))
         }
         (_, 0) if across > 0 => {
@@ -357,63 +387,6 @@ fn xr_result(findings: &Findings) -> OracleResult {
         findings.reference.replicas_compared + findings.reference.recomputed,
         detail,
     )
-}
-
-fn first_divergence(session: &Session, findings: &Findings) -> Option<FirstDivergence> {
-    if let Some((_, finding)) = findings.sweep.first.iter().next() {
-        return Some(witness::first_divergence(session, finding));
-    }
-    if let Some(Some(difference)) = &findings.second {
-        return Some(uncontrolled(difference));
-    }
-    let mut resumptions = findings.resumptions.iter().flatten();
-    resumptions.find_map(|(list, found)| {
-        let difference = found.first_node.as_ref()?;
-        Some(after_restart(session, list, found, difference))
-    })
-}
-
-/// The first node of a resumed run that differs from the straight run's.
-fn after_restart(
-    session: &Session,
-    list: &[u32],
-    found: &Resumption,
-    difference: &NodeDifference,
-) -> FirstDivergence {
-    let lists = session.scenario.checkpoint.restarts.iter();
-    FirstDivergence {
-        // What the resumed run lacks came in by its state: the node received it.
-        is_origin: found.components.is_empty() && found.uncovered.is_empty(),
-        variable: ChoiceVariable {
-            name: "checkpoint.restarts".to_string(),
-            scope: Scope::Run,
-            values: Values::Listed(lists.map(|list| format!("{list:?}")).collect()),
-        },
-        value_a: "never killed".to_string(),
-        value_b: format!("restarts {list:?}: resumed after step {}", found.cut),
-        ..uncontrolled(difference)
-    }
-}
-
-/// The second run's first differing node: no variable of the model explains it.
-fn uncontrolled(difference: &NodeDifference) -> FirstDivergence {
-    let NodeDifference { a, b, equal_before } = difference;
-    FirstDivergence {
-        site: (*a.site).clone(),
-        node: a.fold,
-        family: None,
-        group: None,
-        ranks: vec![a.rank],
-        is_origin: true,
-        variable: ChoiceVariable {
-            name: "none: the same choices gave other bits".to_string(),
-            scope: Scope::Run,
-            values: Values::Listed(Vec::new()),
-        },
-        value_a: a.digest.to_string(),
-        value_b: b.digest.to_string(),
-        nodes_equal_before: *equal_before,
-    }
 }
 
 fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<String> {

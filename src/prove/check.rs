@@ -11,7 +11,9 @@ use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
 use crate::prove::outcome::{MutantScore, Outcome};
+use crate::prove::queries::{self, Queries};
 use crate::prove::remedy;
+use crate::prove::reversal::{self, Reversals};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::{Progress, faults, grade, memory};
@@ -51,6 +53,10 @@ pub struct Findings {
     pub reshardings: Vec<Resharding>,
     pub mutants: MutantScore,
     pub effect: Option<Effect>,
+    /// What the reference run's hazards do, in their order.
+    pub reversals: Reversals,
+    /// What other answers to queries do.
+    pub queries: Queries,
     /// What true atomics gave, where they were asked for.
     pub native_races: Option<NativeRaces>,
 }
@@ -66,6 +72,8 @@ impl Findings {
             reshardings: Vec::new(),
             mutants: MutantScore::default(),
             effect: None,
+            reversals: Reversals::default(),
+            queries: Queries::default(),
             native_races: None,
         }
     }
@@ -86,28 +94,27 @@ pub fn check(
 
     progress.begin("reference run", steps);
     let mut sweep = Sweep::new(session.sweep_options());
-    let reference = native::reference_run(&mut session, &mut sweep, races.as_mut())?;
+    let mut reference = native::reference_run(&mut session, &mut sweep, races.as_mut())?;
     progress.end();
 
     progress.begin("second run", steps);
     let second = Some(r2r::second_run(&mut session, options.workers, &reference)?);
     progress.end();
 
-    let resumptions = if session.scenario.oracles.contains(&OracleKind::RES) {
-        progress.begin(
-            "restarts",
-            session.scenario.checkpoint.restarts.len() as u64,
-        );
-        let resumptions = restarts(&mut session, &reference, progress)?;
-        progress.end();
-        Some(resumptions)
-    } else {
-        None
-    };
+    let hazards = &mut reference.hazards;
+    let reversals = reversal::turn_round(&mut session, hazards, progress)?;
+    let queries = queries::deny(&mut session, &reference, progress)?;
 
+    let mut resumptions = resumptions(&mut session, &reference, progress)?;
     faults::refuse_unmet(&mut session)?;
 
-    let reshardings = reshardings(&session, &reference, &sweep, progress)?;
+    let mut reshardings = reshardings(&session, &reference, &sweep, progress)?;
+    let resumed = resumptions.iter_mut().flatten();
+    let resumed = resumed.map(|(_, found)| &mut found.hazards);
+    let resharded = reshardings.iter_mut().map(|found| &mut found.hazards);
+    for hazards in resumed.chain(resharded) {
+        hazards.retain(|hazard| !reversals.is_ordered(hazard));
+    }
 
     progress.begin(
         "planted faults",
@@ -131,6 +138,8 @@ pub fn check(
         reshardings,
         mutants,
         effect,
+        reversals,
+        queries,
         native_races: races.map(Races::end),
     };
     let remedies = remedy::tried(&session, &findings, progress)?;
@@ -157,6 +166,22 @@ pub fn reference_run(
     };
     let steps = session.steps();
     Ok(session.run(&options, steps, None, sweep)?)
+}
+
+/// Restarts, where RES is asked for.
+fn resumptions(
+    session: &mut Session,
+    reference: &RunRecord,
+    progress: &dyn Progress,
+) -> Result<Option<Vec<(Vec<u32>, Resumption)>>, CheckError> {
+    if !session.scenario.oracles.contains(&OracleKind::RES) {
+        return Ok(None);
+    }
+    let count = session.scenario.checkpoint.restarts.len();
+    progress.begin("restarts", count as u64);
+    let found = restarts(session, reference, progress)?;
+    progress.end();
+    Ok(Some(found))
 }
 
 fn restarts(

@@ -7,9 +7,10 @@ use crate::prove::effect::Effect;
 use crate::prove::native::NativeRaces;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::oracle::reshard::Resharding;
+use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Grade, vacuity};
+use crate::prove::{Grade, reversal, vacuity};
 use crate::scenario::{Free, OracleKind};
 use crate::world::RunRecord;
 
@@ -70,9 +71,22 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
         grade = grade.max(Grade::Vacuous);
     }
-    if matches!(findings.second, Some(Some(_))) {
-        grade = grade.max(Grade::Uncontrolled);
+    if let Some(Some(difference)) = &findings.second {
+        // What reads unordered or unwritten memory has had another choice than before, unless the
+        // very same run differs as well.
+        let explained = reversal::explains(hazards, difference);
+        grade = grade.max(
+            match explained.filter(|_| difference.corruption.is_none()) {
+                Some(_) => Grade::Divergent,
+                None => Grade::Uncontrolled,
+            },
+        );
     }
+    let consequences = &findings.reversals.consequences;
+    if consequences.iter().any(Consequence::is_visible) {
+        grade = grade.max(Grade::Divergent);
+    }
+    grade = grade.max(findings.queries.grade());
     grade.max(of_races(findings.native_races.as_ref()))
 }
 

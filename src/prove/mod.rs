@@ -2,8 +2,10 @@
 
 pub mod certificate;
 pub mod check;
+pub mod deviation;
 pub mod effect;
 pub mod faults;
+mod first_divergence;
 pub mod full_size;
 pub mod grade;
 pub mod memory;
@@ -13,8 +15,10 @@ pub mod oracle;
 pub mod outcome;
 pub mod plans;
 pub mod progress;
+pub mod queries;
 pub mod remedy;
 pub mod replay;
+pub mod reversal;
 pub mod room;
 pub mod session;
 pub mod shrink;

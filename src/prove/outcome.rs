@@ -129,10 +129,16 @@ pub struct Hazard {
     pub kind: HazardKind,
     pub rank: u32,
     pub buffer: String,
-    pub first: Site,
-    pub second: Site,
+    pub first: Access,
+    pub second: Access,
+    /// Elements from..to of the buffer.
+    pub elements: (u32, u32),
+    /// The name of the edge that is missing, where there is one.
+    pub edge: Option<String>,
     /// The edge that is missing, and where to put it.
     pub missing_edge: String,
+    /// What a run shows in which the two happen the other way round; `None` where none was tried.
+    pub consequence: Option<String>,
     pub occurrences: u64,
 }
 
@@ -142,14 +148,18 @@ impl From<crate::world::memory::Hazard> for Hazard {
             kind: found.kind,
             rank: found.rank,
             buffer: found.buffer.unwrap_or_else(|| "memory".to_string()),
-            first: found.first.site,
-            second: found.second.site,
+            first: found.first,
+            second: found.second,
+            elements: found.words,
+            edge: found.edge,
             missing_edge: found.missing_edge,
+            consequence: None,
             occurrences: found.occurrences,
         }
     }
 }
 
+pub use crate::world::Access;
 pub use crate::world::memory::HazardKind;
 
 /// What one oracle said.

@@ -189,11 +189,14 @@ impl At<'_> {
                     hazard.buffer,
                     hazard.rank
                 );
-                let finding = Diagnostic::error("hazard", message)
+                let mut finding = Diagnostic::error("hazard", message)
                     .with_note(format!("first: {}", hazard.first))
                     .with_note(format!("second: {}", hazard.second))
                     .with_help(hazard.missing_edge.clone());
-                self.keys(finding, &[], "")
+                if let Some(consequence) = &hazard.consequence {
+                    finding = finding.with_note(consequence.clone());
+                }
+                self.keys(finding, &["fault"], "")
             });
         let mut found: Vec<Diagnostic> = told.collect();
         let untold = outcome.hazards.len().saturating_sub(TOLD_MAX) as u64;

@@ -243,6 +243,12 @@ fn flip(reader: &mut Reader<'_>, item: &Item, bounds: Bounds) -> Option<BitFlip>
         let label = "expected one of `node`, `buffer` and `component`";
         reader.complain("missing-key", message, item, label);
     }
+    let is_memory = !matches!(targets.first(), Some(FlipTarget::Node(_)));
+    if is_memory && step.is_given() && step.value == bounds.steps {
+        let message = "nothing reads memory after the last step".to_string();
+        let label = "expected a `step` before the last";
+        reader.complain("out-of-range", message, item, label);
+    }
     reader.finish();
     let sound = rank.sound && step.sound && bit.sound && targets.len() == 1;
     sound.then(|| BitFlip {

@@ -12,8 +12,8 @@ pub mod site;
 
 pub use error::WorldError;
 pub use exec::{
-    Drift, FaultHost, NodeRecord, PlantedFault, Program, QueryPoint, RANKS_MAX, RunOptions,
-    RunRecord, State, StateTensor, World,
+    Drift, FaultHost, NodeRecord, PlantedFault, Program, QueryPoint, RANKS_MAX, Reversal,
+    RunOptions, RunRecord, State, StateTensor, Turned, World,
 };
 pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{Observer, Unobserved};
@@ -23,3 +23,6 @@ pub use rank::{
     MemoryOptions, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Name, Phase, Site};
+
+#[cfg(test)]
+mod tests;

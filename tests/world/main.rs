@@ -13,4 +13,5 @@ mod kernels;
 mod live_in;
 mod named_faults;
 mod reference;
+mod reversal;
 mod streams;

@@ -21,6 +21,41 @@ pub struct NodeDifference {
     pub b: NodeRecord,
     /// Nodes of the same rank before it that agree.
     pub equal_before: u64,
+    /// The run differs from its own exact repetition.
+    pub corruption: Option<Corruption>,
+}
+
+/// What changed by itself: a run that was repeated in every respect gave other bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    pub rank: u32,
+    pub step: u32,
+    pub place: CorruptPlace,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CorruptPlace {
+    /// What a node wrote, though it was given the same.
+    Node(String),
+    /// Memory, after the step and before anybody read it.
+    Buffer(String),
+}
+
+impl std::fmt::Display for Corruption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Corruption { rank, step, place } = self;
+        write!(f, "corruption: the same run done again gives other bytes, ")?;
+        match place {
+            CorruptPlace::Node(node) => write!(
+                f,
+                "first in what `{node}` wrote in step {step} on rank {rank}"
+            ),
+            CorruptPlace::Buffer(buffer) => write!(
+                f,
+                "first in `{buffer}` of rank {rank} after step {step}, which nothing wrote then"
+            ),
+        }
+    }
 }
 
 /// What differs in the second run, in words.
@@ -66,28 +101,54 @@ pub fn second_run(
     let steps = session.steps();
     let second = session.plain_run(&perturbed(), steps.clone())?;
     let equal = second.roots == reference.roots && same_bits(&second.metrics, &reference.metrics);
-    let difference = if equal {
-        None
-    } else {
-        let recorded = RunOptions {
-            record_nodes: true,
-            ..perturbed()
-        };
-        let b = session.plain_run(&recorded, steps.clone())?;
+    if equal {
         session.set_workers(workers)?;
-        let recorded = RunOptions {
-            record_nodes: true,
-            faults: session.corruption(),
-            ..RunOptions::default()
-        };
-        let a = session.plain_run(&recorded, steps)?;
-        let found = first_difference(&a.records, &b.records);
-        Some(found.ok_or_else(|| {
-            CheckError::Internal("two runs differ, and no node of theirs does".to_string())
-        })?)
+        return Ok(None);
+    }
+    let recorded = RunOptions {
+        record_nodes: true,
+        ..perturbed()
     };
+    let b = session.plain_run(&recorded, steps.clone())?;
     session.set_workers(workers)?;
-    Ok(difference)
+    let plain = RunOptions {
+        record_nodes: true,
+        record_buffers: true,
+        ..RunOptions::default()
+    };
+    let reference = RunOptions {
+        faults: session.corruption(),
+        ..plain.clone()
+    };
+    let a = session.plain_run(&reference, steps.clone())?;
+    let found = first_difference(&a.records, &b.records);
+    let found = found.ok_or_else(|| {
+        CheckError::Internal("two runs differ, and no node of theirs does".to_string())
+    })?;
+    let again = session.plain_run(&plain, steps)?;
+    Ok(Some(NodeDifference {
+        corruption: corruption(&a, &again),
+        ..found
+    }))
+}
+
+/// Where a run first differs from its repetition.
+fn corruption(run: &RunRecord, again: &RunRecord) -> Option<Corruption> {
+    let node = first_difference(&run.records, &again.records)?.a;
+    let mut buffers = run.buffers.iter();
+    let changed = buffers.find(|(key, digest)| again.buffers.get(*key) != Some(digest));
+    Some(match changed {
+        Some(((step, rank, name, _), _)) if *step < node.site.step => Corruption {
+            rank: *rank,
+            step: *step,
+            place: CorruptPlace::Buffer(name.clone()),
+        },
+        _ => Corruption {
+            rank: node.rank,
+            step: node.site.step,
+            place: CorruptPlace::Node(node.site.node()),
+        },
+    })
 }
 
 /// Metrics as bytes: NaN equals NaN, -0 differs from +0.
@@ -115,6 +176,7 @@ pub fn first_difference(a: &[NodeRecord], b: &[NodeRecord]) -> Option<NodeDiffer
             a,
             b,
             equal_before: place as u64,
+            corruption: None,
         })
     });
     firsts.min_by_key(|difference| {

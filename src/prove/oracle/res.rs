@@ -116,7 +116,11 @@ pub fn first_node(
         record_nodes: true,
         ..RunOptions::default()
     };
-    let straight = session.plain_run(&options, 1..step + 1)?;
+    let reference = RunOptions {
+        faults: session.corruption(),
+        ..options.clone()
+    };
+    let straight = session.plain_run(&reference, 1..step + 1)?;
     let resumed = run_on(session, restart, step, &options, &mut Unobserved)?;
     let of_step = |record: RunRecord| -> Vec<NodeRecord> {
         let records = record.records.into_iter();

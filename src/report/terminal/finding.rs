@@ -10,6 +10,8 @@ use crate::report::junit::vacuity_line;
 use crate::report::names::{counted, grouped, ranks, slug};
 
 pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
+    // The mistake before what it leads to.
+    hazards(page, &outcome.hazards);
     failed_oracles(page, &outcome.oracles);
     if let Some(first) = &outcome.first_divergence {
         first_divergence(page, first);
@@ -21,7 +23,6 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
         visible_effect(page, effect);
     }
     remedies(page, &outcome.remedies);
-    hazards(page, &outcome.hazards);
     notes(page, &outcome.notes);
     vacuity(page, &outcome.vacuity);
     missed_mutants(page, &outcome.mutants);
@@ -211,13 +212,17 @@ fn hazards(page: &mut Page, hazards: &[Hazard]) {
     page.heading("hazards");
     for hazard in hazards.iter().take(HAZARDS_SHOWN) {
         let kind = slug(hazard.kind);
+        let (from, to) = hazard.elements;
         page.line(format!(
-            "  {kind}: `{}` on rank {}",
+            "  {kind}: `{}` on rank {}, elements {from} to {to}",
             hazard.buffer, hazard.rank
         ));
         page.sentence(4, &hazard.first.to_string());
         page.sentence(4, &hazard.second.to_string());
         page.sentence(4, &hazard.missing_edge);
+        if let Some(consequence) = &hazard.consequence {
+            page.sentence(4, consequence);
+        }
     }
     let rest = hazards.len().saturating_sub(HAZARDS_SHOWN);
     if rest > 0 {

@@ -122,6 +122,9 @@ impl Coordinator<'_> {
         self.never_recomputed(rank, step, unused);
         self.plant_state_faults(rank, step)?;
         self.corrupt_memory(rank, step, live)?;
+        if self.options.record_buffers {
+            self.record_buffers(rank, step, live)?;
+        }
         let state = &mut self.ranks[rank as usize];
         self.record
             .roots
@@ -135,6 +138,23 @@ impl Coordinator<'_> {
         if self.options.cuts.contains(&step) {
             let tracker = LiveInTracker::start(self.engine, &state.memory, live)?;
             state.live_in.push((step, tracker));
+        }
+        Ok(())
+    }
+
+    fn record_buffers(
+        &mut self,
+        rank: u32,
+        step: u32,
+        live: &[Allocation],
+    ) -> Result<(), EngineError> {
+        let memory = &self.ranks[rank as usize].memory;
+        let spans: Vec<Span> = live.iter().map(|one| memory.allocation(one)).collect();
+        let digests = self.engine.digests(&spans)?;
+        for (allocation, digest) in live.iter().zip(digests) {
+            let name = allocation.name.to_string();
+            let key = (step, rank, name, allocation.occurrence);
+            self.record.buffers.insert(key, digest);
         }
         Ok(())
     }

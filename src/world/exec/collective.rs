@@ -13,6 +13,7 @@ use crate::world::rank::{GroupId, Lane, StreamId, recv_stream};
 use crate::world::site::Family;
 
 use super::coordinator::{Coordinator, Written, at};
+use super::shuffle::Shuffle;
 
 /// One member's call, at the head of its stream.
 struct Call {
@@ -24,7 +25,7 @@ struct Call {
 impl Coordinator<'_> {
     /// Executes every collective that all members have called; false when there was none.
     pub fn run_collectives(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
-        let ready = self.heads.take_complete();
+        let ready = self.heads.take_complete(&mut self.shuffle);
         let any = !ready.is_empty();
         let mut folds = Vec::new();
         let mut tickets = Vec::new();
@@ -232,15 +233,18 @@ impl Coordinator<'_> {
     /// Executes every send that meets its receive; false when there was none.
     pub fn run_messages(&mut self, written: &mut Vec<Written>) -> Result<bool, WorldError> {
         let mut pairs = Vec::new();
+        let mut shuffle = std::mem::replace(&mut self.shuffle, Shuffle::new(None));
         for (from, outlet) in self.heads.sends() {
             let head = self.ranks[from as usize].streams[&outlet].front();
             let Some(Command::Send { to, .. }) = head.map(|issued| &issued.command) else {
                 unreachable!("a send is at the head");
             };
-            if let Some(inlet) = self.receiving(*to, from, outlet.lane()) {
+            let inlet = self.receiving(*to, from, outlet.lane());
+            if let Some(inlet) = inlet.filter(|_| !shuffle.delays()) {
                 pairs.push((from, outlet, *to, inlet));
             }
         }
+        self.shuffle = shuffle;
         let any = !pairs.is_empty();
         for (from, outlet, to, inlet) in pairs {
             self.run_message((from, outlet), (to, inlet), written)?;
@@ -251,8 +255,10 @@ impl Coordinator<'_> {
     /// The stream of `rank` on which it receives from `peer`, if that is at its head.
     fn receiving(&self, rank: u32, peer: u32, lane: Lane) -> Option<StreamId> {
         let inlet = recv_stream(lane, peer);
-        let queue = self.ranks.get(rank as usize)?.streams.get(&inlet)?;
-        let head = queue.front().map(|issued| &issued.command);
+        let state = self.ranks.get(rank as usize)?;
+        let head = state.head(inlet);
+        let head = head.filter(|head| !state.hold.holds(head.ordinal));
+        let head = head.map(|issued| &issued.command);
         matches!(head, Some(Command::Recv { .. })).then_some(inlet)
     }
 

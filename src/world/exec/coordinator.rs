@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::engine::{Engine, EngineError, ProgramId, Span};
-use crate::fault::FaultKind;
 use crate::kernel::Kernel;
 use crate::world::command::Command;
 use crate::world::error::WorldError;
@@ -16,7 +15,7 @@ use crate::world::fold::{FoldLab, FoldPrograms};
 use crate::world::memory::{AccessTracker, HazardLog};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
-use crate::world::rank::{Declaration, GroupId, HOST, Park, Parked, RankError, Reply, Tensor};
+use crate::world::rank::{GroupId, HOST, Park, Parked, RankError, Reply, Tensor};
 use crate::world::site::Site;
 
 use super::heads::Heads;
@@ -24,10 +23,9 @@ use super::hosts::FaultLog;
 use super::local::SlotPlans;
 use super::planted::CommandFaults;
 use super::rank_state::RankState;
-use super::{NodeRecord, PlantedFault, RunOptions, RunRecord, World, stall};
-
-/// Notes that are kept; more are only counted.
-const NOTES_MAX: usize = 256;
+use super::reversal::Hold;
+use super::shuffle::Shuffle;
+use super::{NodeRecord, RunOptions, RunRecord, World, stall};
 
 pub(super) struct Coordinator<'a> {
     pub world: &'a World,
@@ -50,8 +48,9 @@ pub(super) struct Coordinator<'a> {
     /// Waves of this step so far.
     pub wave: u32,
     hazards: HazardLog,
-    fault_log: FaultLog,
-    command_faults: CommandFaults,
+    pub fault_log: FaultLog,
+    pub command_faults: CommandFaults,
+    pub shuffle: Shuffle,
     pub heads: Heads,
     pub slot_plans: SlotPlans,
 }
@@ -85,7 +84,14 @@ impl<'a> Coordinator<'a> {
         // Neighbours share a memory; which one depends on nothing but the rank.
         let shard_of = |rank: u32| (u64::from(rank) * shards / u64::from(world.ranks)) as u32;
         let ranks = (0..world.ranks)
-            .map(|rank| RankState::new(engine, shard_of(rank), options.hazard_steps_max > 0))
+            .map(|rank| {
+                let follows = options.hazard_steps_max > 0;
+                let hold = Hold::of(rank, options.reverse);
+                let state = RankState::new(engine, shard_of(rank), follows, hold);
+                #[cfg(test)]
+                let state = state.map(|state| state.mutated(options.mutation));
+                state
+            })
             .collect::<Result<Vec<_>, EngineError>>()
             .map_err(|source| at("all", "set-up", source))?;
         let fold_programs = fold_programs(world, engine)?;
@@ -108,6 +114,7 @@ impl<'a> Coordinator<'a> {
             hazards: HazardLog::default(),
             fault_log: FaultLog::new(options.list_faults),
             command_faults: CommandFaults::new(&options.faults),
+            shuffle: Shuffle::new(options.shuffle),
             heads: Heads::new(world.ranks, &world.communicators),
             slot_plans: SlotPlans::new(),
         })
@@ -131,6 +138,7 @@ impl<'a> Coordinator<'a> {
         released?;
         self.finish_live_in();
         self.finish_joins();
+        self.record.turned = self.turned();
         self.record.faults_met = self.fault_log.met;
         self.record.fault_hosts = self.fault_log.hosts;
         (self.record.hazards, self.record.hazards_beyond) = self.hazards.finish();
@@ -187,92 +195,18 @@ impl<'a> Coordinator<'a> {
             .try_for_each(|parked| self.absorb(parked))
     }
 
-    fn absorb(&mut self, mut parked: Parked) -> Result<(), WorldError> {
-        let rank = parked.rank;
-        let registry = &self.world.registry;
-        let struck =
-            self.command_faults
-                .strike(rank, &mut parked.issued, registry, &mut self.fault_log);
-        self.record.faults_planted += struck;
-        for (kind, step, name) in &parked.asked {
-            self.meet_asked(rank, *kind, *step, name);
-        }
-        let peak = self.record.peak_bytes.entry(rank).or_insert(0);
-        *peak = parked.peak_bytes.max(*peak);
-        let state = &mut self.ranks[rank as usize];
-        let grown = state.memory.grow(self.engine, parked.extent_words);
-        grown.map_err(|source| at(&rank.to_string(), "memory", source))?;
-        self.heads.stir(rank);
-        for (stream, issued) in parked.issued {
-            if let Some(accesses) = &mut state.accesses {
-                accesses.issued(stream, &issued);
-            }
-            let queue = state.streams.entry(stream).or_default();
-            if queue.is_empty() {
-                self.heads.appeared(rank, stream, &issued.command);
-            }
-            queue.push_back(issued);
-        }
-        state.finished = matches!(parked.park, Park::Finished(_));
-        state.park = Some(parked.park);
-        let room = NOTES_MAX.saturating_sub(self.record.notes.len());
-        self.record.notes_beyond += parked.notes.len().saturating_sub(room) as u64;
-        self.record
-            .notes
-            .extend(parked.notes.into_iter().take(room));
-        for declaration in parked.declared {
-            self.declare(rank, declaration);
-        }
-        Ok(())
-    }
-
-    /// The program has asked whether a fault strikes here.
-    fn meet_asked(&mut self, rank: u32, kind: FaultKind, step: u32, name: &str) {
-        self.fault_log.seen(kind, name, rank, step);
-        for fault in &self.options.faults {
-            if let PlantedFault::Named(fault) = fault
-                && fault.strikes(kind, name, rank, step)
-            {
-                self.fault_log.met(fault);
-            }
-        }
-    }
-
-    fn declare(&mut self, rank: u32, declaration: Declaration) {
-        match declaration {
-            Declaration::Persisted {
-                component,
-                name,
-                tensor,
-            } => {
-                self.ranks[rank as usize]
-                    .persisted
-                    .insert((component, name), tensor);
-            }
-            Declaration::Replicated {
-                group,
-                name,
-                tensor,
-            } => {
-                self.replicas
-                    .entry((group, name))
-                    .or_default()
-                    .insert(rank, tensor);
-            }
-            Declaration::Metric { name, tensor } => {
-                self.ranks[rank as usize].metrics.insert(name, tensor);
-            }
-        }
-    }
-
     /// One wave; false when nothing was ready.
     fn run_wave(&mut self) -> Result<bool, WorldError> {
+        if self.shuffle.flips() {
+            self.run_host_wave()?;
+        }
         let stirred = self.heads.take_stirred();
         self.advance_tickets(&stirred)?;
         let mut written = Vec::new();
         let local = self.run_local(&stirred, &mut written)?;
         let joint = self.run_collectives(&mut written)?;
         let messages = self.run_messages(&mut written)?;
+        self.release_turned();
         self.account(written)?;
         if self.options.hazard_steps_max > 0 {
             let mut touched = stirred;
@@ -284,7 +218,7 @@ impl<'a> Coordinator<'a> {
         let ran = local || joint || messages;
         self.wave += u32::from(ran);
         self.record.waves += u64::from(ran);
-        Ok(ran)
+        Ok(ran || self.shuffle.take_delayed())
     }
 
     /// What hosts do themselves, after everything that could run before; false when there is
@@ -292,6 +226,7 @@ impl<'a> Coordinator<'a> {
     fn run_host_wave(&mut self) -> Result<bool, WorldError> {
         let mut written = Vec::new();
         let ran = self.run_hosts(&mut written)?;
+        self.release_turned();
         self.account(written)?;
         self.wave += u32::from(ran);
         self.record.waves += u64::from(ran);
@@ -433,27 +368,39 @@ impl<'a> Coordinator<'a> {
             .iter()
             .any(|rank| rank.park.is_some() || !rank.idle());
         if ready.is_empty() && stuck {
-            return match self.deny_queries() {
-                true => self.wake(),
+            if self.deny_queries() {
+                return self.wake();
+            }
+            return match self.is_released()? {
+                true => Ok(()),
                 false => Err(stall::report(self)),
             };
         }
-        self.boundaries(&ready)?;
+        self.answer_all(&ready)
+    }
+
+    /// Lets hosts go on.
+    pub fn answer_all(&mut self, ready: &[u32]) -> Result<(), WorldError> {
+        self.boundaries(ready)?;
         for rank in ready {
-            let state = &mut self.ranks[rank as usize];
+            let state = &mut self.ranks[*rank as usize];
             let reply = match state.park.take() {
                 Some(Park::Finished(_)) | None => continue,
                 Some(Park::Read | Park::Host) => {
                     Reply::Words(state.read_words.take().unwrap_or_default())
                 }
                 Some(Park::Setup { .. } | Park::Step { .. }) => {
-                    state.forget_tickets();
+                    if state.idle() {
+                        state.forget_tickets();
+                    }
                     Reply::Go
                 }
             };
-            if self.outboxes[rank as usize].send(reply).is_err() {
-                let message = "its thread ended without saying why".to_string();
-                return Err(WorldError::RankFailed { rank, message });
+            if self.outboxes[*rank as usize].send(reply).is_err() {
+                return Err(WorldError::RankFailed {
+                    rank: *rank,
+                    message: "its thread ended without saying why".to_string(),
+                });
             }
         }
         Ok(())

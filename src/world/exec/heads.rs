@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::world::command::Command;
 use crate::world::rank::{Communicator, GroupId, StreamId};
 
+use super::shuffle::Shuffle;
+
 /// Stream heads, told as they appear. A rank that did not stir has nothing to run: its heads are
 /// blocked or wait for others, as they did when it was last looked at.
 pub(super) struct Heads {
@@ -70,9 +72,13 @@ impl Heads {
         }
     }
 
-    /// Communicators whose members all have a call at the head of its stream, each told once.
-    pub fn take_complete(&mut self) -> BTreeSet<(GroupId, StreamId)> {
+    /// Communicators whose members all have a call at the head of its stream, each told once, as
+    /// far as none is late.
+    pub fn take_complete(&mut self, shuffle: &mut Shuffle) -> BTreeSet<(GroupId, StreamId)> {
         let complete = std::mem::take(&mut self.complete);
+        let (late, complete): (BTreeSet<_>, BTreeSet<_>) =
+            complete.into_iter().partition(|_| shuffle.delays());
+        self.complete = late;
         for key in &complete {
             self.calls.remove(key);
         }

@@ -9,7 +9,7 @@ use crate::world::command::{Command, Issued, LocalFold};
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, FoldOrder, SegmentsJob, SlotsJob};
 use crate::world::order::{Choice, Owner};
-use crate::world::rank::{LocalOrder, Tensor};
+use crate::world::rank::{LocalOrder, StreamId, Tensor};
 use crate::world::site::Site;
 
 use super::PlantedFault;
@@ -52,20 +52,22 @@ impl Coordinator<'_> {
 
     fn take_local_head(&mut self, rank: u32) -> Option<Issued> {
         let state = &mut self.ranks[rank as usize];
-        let (stream, _) = state.streams.iter().find(|(_, queue)| {
-            queue.front().is_some_and(|issued| {
-                matches!(
-                    issued.command,
-                    Command::Launch { .. }
-                        | Command::Fold(_)
-                        | Command::Copy { .. }
-                        | Command::Upload { .. }
-                        | Command::Read { .. }
-                        | Command::Recall { .. }
-                )
-            })
-        })?;
-        let stream = *stream;
+        let is_ready =
+            |issued: &&Issued| !state.hold.holds(issued.ordinal) && runs_alone(&issued.command);
+        let heads = state.streams.iter();
+        let mut ready = heads.filter(|(_, queue)| queue.front().filter(is_ready).is_some());
+        let stream = match self.options.shuffle {
+            None => *ready.next()?.0,
+            Some(_) => {
+                let ready: Vec<StreamId> = ready.map(|(stream, _)| *stream).collect();
+                let picked = *ready.get(self.shuffle.pick(ready.len()))?;
+                self.heads.stir(rank);
+                if self.shuffle.delays() {
+                    return None;
+                }
+                picked
+            }
+        };
         self.heads.stir(rank);
         state.take_head(rank, stream, &mut self.heads)
     }
@@ -352,6 +354,19 @@ impl Coordinator<'_> {
             (_, FoldJob::Segments(_)) => FoldOrder::Permutation((0..node.permuted()).collect()),
         })
     }
+}
+
+/// Whether a command concerns its rank alone, and costs a wave.
+fn runs_alone(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Launch { .. }
+            | Command::Fold(_)
+            | Command::Copy { .. }
+            | Command::Upload { .. }
+            | Command::Read { .. }
+            | Command::Recall { .. }
+    )
 }
 
 /// Whether `order` names each of `0..count` once.

@@ -8,12 +8,15 @@ mod corruption;
 mod heads;
 mod host;
 mod hosts;
+mod intake;
 mod local;
 mod measure;
 mod planted;
 mod protection;
 mod rank_state;
 mod recall;
+mod reversal;
+mod shuffle;
 mod stall;
 mod thread;
 
@@ -33,6 +36,7 @@ use crate::world::rank::{Communicator, Component, GroupId, MemoryOptions, Rank, 
 use crate::world::site::{Name, Site};
 
 pub use hosts::FaultHost;
+pub use reversal::{Reversal, Turned};
 
 /// The most ranks a world can have.
 pub const RANKS_MAX: u32 = 65_536;
@@ -60,10 +64,16 @@ pub struct RunOptions {
     pub faults: Vec<PlantedFault>,
     /// Keeps a list of every place that a named fault could strike.
     pub list_faults: bool,
+    /// Draws the order of what is ready, and what is late.
+    pub shuffle: Option<u64>,
+    /// Turns two commands round.
+    pub reverse: Option<Reversal>,
     /// Folds that become arrival-order folds: a planted race.
     pub arrival_at: BTreeSet<NodeId>,
     /// Keeps a record of every node, to name the first that differs.
     pub record_nodes: bool,
+    /// Keeps a digest of every buffer as each step leaves it.
+    pub record_buffers: bool,
     /// Steps at whose end the persisted state is kept.
     pub checkpoint_after: BTreeSet<u32>,
     /// The steps after which the live-in set is measured.
@@ -76,6 +86,9 @@ pub struct RunOptions {
     pub measure_writes: bool,
     /// Keeps every buffer's words, and the persisted state, as they are when set-up ends.
     pub keep_setup: bool,
+    /// What is wrong with the world itself.
+    #[cfg(test)]
+    pub(crate) mutation: Option<crate::world::memory::Mutation>,
 }
 
 /// A fault to plant: of the scenario, by name, or for the mutation score.
@@ -223,6 +236,8 @@ pub struct RunRecord {
     pub folds: u64,
     pub waves: u64,
     pub records: Vec<NodeRecord>,
+    /// By step, rank, name and occurrence, where that was asked for.
+    pub buffers: BTreeMap<(u32, u32, String, u32), Digest>,
     /// Replicated tensors compared, and those that differed.
     pub replicas_compared: u64,
     pub drifts: Vec<Drift>,
@@ -244,6 +259,8 @@ pub struct RunRecord {
     /// Every place that a named fault could strike, where that was asked for.
     pub fault_hosts: BTreeMap<(FaultKind, String), FaultHost>,
     pub queries: Vec<QueryPoint>,
+    /// How `RunOptions::reverse` went.
+    pub turned: Option<Turned>,
     /// Arrival orders of `RunOptions::schedule` that found their fold.
     pub arrivals_met: u32,
     /// Every buffer at the end of set-up, by (rank, name, occurrence).

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::engine::{Engine, EngineError};
 use crate::numerics::Digest;
 use crate::world::command::{Command, Issued};
-use crate::world::memory::{AccessTracker, LiveInTracker, RankMemory};
-use crate::world::rank::{Component, Park, StreamId, Tensor};
+use crate::world::memory::{AccessTracker, LiveInTracker, Mutant, Mutation, RankMemory};
+use crate::world::rank::{Component, HOST, Park, StreamId, Tensor};
 
 use super::heads::Heads;
+use super::reversal::Hold;
 
 /// Digests of tensors that will be computed again, by microbatch and name.
 pub(super) type Remembered = BTreeMap<(Option<u32>, Arc<str>), Digest>;
@@ -35,6 +36,8 @@ pub(super) struct RankState {
     pub live_in: Vec<(u32, LiveInTracker)>,
     /// `None` once hazards are no longer looked for.
     pub accesses: Option<AccessTracker>,
+    pub hold: Hold,
+    mutant: Mutant,
     pub steps_ended: u32,
     /// Digests of tensors that will be computed again, by microbatch and name.
     pub remembered: Remembered,
@@ -46,6 +49,7 @@ impl RankState {
         engine: &mut dyn Engine,
         shard: u32,
         follows_hazards: bool,
+        hold: Hold,
     ) -> Result<Self, EngineError> {
         Ok(RankState {
             memory: RankMemory::new(engine, shard)?,
@@ -62,9 +66,20 @@ impl RankState {
             metrics: BTreeMap::new(),
             live_in: Vec::new(),
             accesses: follows_hazards.then(AccessTracker::default),
+            hold,
+            mutant: Mutant::default(),
             steps_ended: 0,
             remembered: BTreeMap::new(),
         })
+    }
+
+    #[cfg(test)]
+    pub fn mutated(mut self, mutation: Option<Mutation>) -> Self {
+        self.mutant = Mutant::of(mutation);
+        if let Some(accesses) = &mut self.accesses {
+            accesses.mutate(self.mutant);
+        }
+        self
     }
 
     pub fn on_read(&mut self, tensor: Tensor) {
@@ -115,7 +130,9 @@ impl RankState {
     pub fn take_head(&mut self, rank: u32, stream: StreamId, heads: &mut Heads) -> Option<Issued> {
         let queue = self.streams.get_mut(&stream)?;
         let issued = queue.pop_front()?;
-        if let Some(next) = queue.front() {
+        self.hold.begins(issued.ordinal);
+        let next = queue.front();
+        if let Some(next) = next.filter(|next| !self.hold.holds(next.ordinal)) {
             heads.appeared(rank, stream, &next.command);
         }
         if let Some(accesses) = &mut self.accesses {
@@ -130,9 +147,17 @@ impl RankState {
 
     /// Whether the head of `stream` costs nothing and need not wait.
     pub fn has_free_head(&self, stream: StreamId) -> bool {
-        match self.head(stream).map(|issued| &issued.command) {
+        let head = self.head(stream);
+        let head = head.filter(|head| !self.hold.holds(head.ordinal));
+        match head.map(|issued| &issued.command) {
             Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
-            Some(Command::Wait { ticket }) => self.is_complete(ticket.number),
+            Some(Command::Wait { ticket }) => {
+                let is_skipped = self.mutant.is(match stream {
+                    HOST => Mutation::HostIsHasty,
+                    _ => Mutation::WaitsAreSkipped,
+                });
+                is_skipped || self.is_complete(ticket.number)
+            }
             _ => false,
         }
     }

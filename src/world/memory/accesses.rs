@@ -15,6 +15,7 @@ use crate::world::site::{Name, Phase, Site};
 use super::clock::{Epoch, StreamClocks};
 use super::hazard::HazardKind;
 use super::intervals::Intervals;
+use super::mutation::Mutation;
 
 /// One side of a conflict.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Use {
     ticket: Option<Ticket>,
     /// It is a copy's.
     copy: bool,
+    /// It is no command's, but the world's at the end of a step.
+    at_end: bool,
     /// An allocation or a free: conflicts like a write.
     lifetime: bool,
     /// Of a free: who may go on with the memory.
@@ -83,6 +86,7 @@ struct Present {
     ordinal: u32,
     ticket: Option<Ticket>,
     copy: bool,
+    at_end: bool,
 }
 
 /// Follows one rank.
@@ -124,6 +128,11 @@ impl AccessTracker {
         }
     }
 
+    #[cfg(test)]
+    pub fn mutate(&mut self, mutant: super::mutation::Mutant) {
+        self.clocks.mutant = mutant;
+    }
+
     /// Whether the rank's host has asked a question, so that it goes on being followed.
     pub fn has_queried(&self) -> bool {
         self.has_queried
@@ -131,6 +140,7 @@ impl AccessTracker {
 
     /// A command begins to run on `stream`: `read` and `write` speak of it from now on.
     pub fn begin(&mut self, stream: StreamId, issued: &Issued) {
+        let mutant = self.clocks.mutant;
         let ordinal = issued.ordinal;
         self.present = Some(Present {
             site: issued.site.clone(),
@@ -139,6 +149,7 @@ impl AccessTracker {
             ordinal,
             ticket: issued.command.completes().cloned(),
             copy: matches!(issued.command, Command::Copy { .. }),
+            at_end: false,
         });
         match &issued.command {
             Command::Record { ticket } => self.clocks.record(stream, ticket.number),
@@ -148,6 +159,9 @@ impl AccessTracker {
             Command::Read { .. } => self.clocks.host_knows(stream, self.next_ordinal),
             Command::Collective(call) => self.expect_join(call.ticket.number, call.output),
             Command::Recv { tensor, ticket, .. } => self.expect_join(ticket.number, *tensor),
+            Command::Query { ticket, .. } if mutant.is(Mutation::QueriesOrder) => {
+                self.clocks.wait(stream, ticket.number);
+            }
             Command::Alloc { tensor, .. } => self.begin_life(*tensor, None),
             Command::Free { tensor, users } => self.begin_life(*tensor, Some(users.clone())),
             _ => {}
@@ -159,12 +173,18 @@ impl AccessTracker {
 
     /// An allocation, or the state of being free, begins on the whole of `tensor`.
     fn begin_life(&mut self, tensor: Tensor, spared: Option<Arc<[StreamId]>>) {
+        if self.clocks.mutant.is(Mutation::FreesAreNothing) {
+            return;
+        }
         let present = Arc::new(Use {
             spared,
             lifetime: true,
             ..Use::clone(&self.use_of(tensor, true))
         });
         self.overwrite(tensor, &present);
+        if self.clocks.mutant.is(Mutation::NothingIsUnwritten) {
+            return;
+        }
         let end = tensor.start + tensor.len;
         self.unwritten.set(tensor.start, end, present);
     }
@@ -194,8 +214,13 @@ impl AccessTracker {
             if let Some(write) = past.write.clone() {
                 self.judge(&write, &present, (start, end));
             }
-            past.reads.retain(|read| read.stream != present.stream);
+            let only_one = self.clocks.mutant.is(Mutation::OneReaderIsKept);
+            past.reads
+                .retain(|read| read.stream != present.stream && !only_one);
             past.reads.push(present.clone());
+            if self.clocks.mutant.is(Mutation::ReadsAreForgotten) {
+                past.reads.clear();
+            }
             self.past.set(start, end, past);
             next = end;
         }
@@ -220,6 +245,7 @@ impl AccessTracker {
             ordinal: self.next_ordinal,
             ticket: None,
             copy: false,
+            at_end: true,
         });
         self.read(tensor);
     }
@@ -229,6 +255,9 @@ impl AccessTracker {
     pub fn end_step(&mut self) {
         self.clocks.host_knows(COMPUTE_STREAM, self.next_ordinal);
         self.next_ordinal += 1;
+        if self.clocks.mutant.is(Mutation::StepsSynchronise) {
+            return self.synchronise();
+        }
         self.present = None;
         let clocks = &self.clocks;
         let is_joined = |(ticket, writer): (&u32, &Use)| clocks.is_joined(writer.stream, *ticket);
@@ -331,14 +360,21 @@ impl AccessTracker {
 
     /// `from..to` has been read, and nothing else.
     fn fresh(&mut self, from: u32, to: u32, present: &Arc<Use>) {
-        let reads = vec![present.clone()];
+        let mut reads = vec![present.clone()];
+        if self.clocks.mutant.is(Mutation::ReadsAreForgotten) {
+            reads.clear();
+        }
         self.past.set(from, to, Past { write: None, reads });
     }
 
     fn judge(&mut self, earlier: &Arc<Use>, present: &Arc<Use>, words: (u32, u32)) {
         let same = earlier.ordinal == present.ordinal;
         let spared = earlier.spares(present) || present.spares(earlier);
-        if same || spared || self.clocks.is_before(earlier.epoch, present.stream) {
+        let commute = self.clocks.mutant.is(Mutation::WritesCommute);
+        let commute = commute && earlier.write && present.write;
+        let lifetime = earlier.lifetime || present.lifetime;
+        let commute = commute || lifetime && self.clocks.mutant.is(Mutation::LifetimesNeverClash);
+        if same || spared || commute || self.clocks.is_before(earlier.epoch, present.stream) {
             return;
         }
         let (first, second) = match earlier.ordinal < present.ordinal {
@@ -355,7 +391,8 @@ impl AccessTracker {
             (false, _) => HazardKind::WriteAfterRead,
             (true, true) => HazardKind::WriteAfterWrite,
         };
-        let ran = Some((earlier.ordinal, present.ordinal));
+        let ran = (earlier.ordinal, present.ordinal);
+        let ran = (!earlier.at_end && !present.at_end).then_some(ran);
         self.report(kind, (first, second), words, ran);
     }
 
@@ -441,6 +478,7 @@ impl AccessTracker {
             ordinal: present.ordinal,
             ticket: present.ticket.clone(),
             copy: present.copy,
+            at_end: present.at_end,
             lifetime: false,
             spared: None,
             allocation: life.map(|life| life.ordinal),
@@ -455,135 +493,4 @@ impl AccessTracker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::AccessTracker;
-    use crate::numerics::Dtype;
-    use crate::world::command::{Command, Issued, Ticket};
-    use crate::world::rank::{StreamId, Tensor};
-    use crate::world::site::{Phase, Site};
-    use proptest::prelude::*;
-
-    /// What one command of a random program does.
-    #[derive(Clone, Debug)]
-    enum Verb {
-        Read(u32, u32),
-        Write(u32, u32),
-        Record,
-        Wait(usize),
-    }
-
-    fn verb() -> impl Strategy<Value = Verb> {
-        prop_oneof![
-            (0u32..12, 1u32..6).prop_map(|(start, len)| Verb::Read(start, len)),
-            (0u32..12, 1u32..6).prop_map(|(start, len)| Verb::Write(start, len)),
-            Just(Verb::Record),
-            (0usize..4).prop_map(Verb::Wait),
-        ]
-    }
-
-    fn command(verb: &Verb, records: u32) -> Command {
-        let tensor = |start: &u32, len: &u32| Tensor {
-            buffer: 0,
-            start: *start,
-            len: *len,
-            dtype: Dtype::F32,
-        };
-        match verb {
-            Verb::Read(start, len) | Verb::Write(start, len) => Command::Copy {
-                from: tensor(start, len),
-                to: tensor(start, len),
-            },
-            Verb::Record => Command::Record {
-                ticket: numbered(records),
-            },
-            Verb::Wait(ticket) => Command::Wait {
-                ticket: numbered(*ticket as u32),
-            },
-        }
-    }
-
-    fn numbered(number: u32) -> Ticket {
-        let edge = "an edge".into();
-        Ticket { number, edge }
-    }
-
-    /// Runs the program in the order given; whether a conflict was found.
-    fn tracked(program: &[(u32, Verb)]) -> bool {
-        let mut tracker = AccessTracker::default();
-        let mut records = 0;
-        for (ordinal, (stream, verb)) in program.iter().enumerate() {
-            let issued = Issued {
-                site: Site {
-                    step: 0,
-                    microbatch: None,
-                    phase: Phase::Forward,
-                    module: "".into(),
-                    op: ordinal.to_string().into(),
-                }
-                .into(),
-                ordinal: ordinal as u32,
-                command: command(verb, records),
-            };
-            tracker.issued(StreamId(*stream), &issued);
-            tracker.begin(StreamId(*stream), &issued);
-            match (verb, &issued.command) {
-                (Verb::Read(..), Command::Copy { from, .. }) => tracker.read(*from),
-                (Verb::Write(..), Command::Copy { to, .. }) => tracker.write(*to),
-                (Verb::Record, _) => records += 1,
-                _ => {}
-            }
-        }
-        !tracker.take_found().is_empty()
-    }
-
-    /// Every pair of commands, by the transitive closure of all edges.
-    fn brute_force(program: &[(u32, Verb)]) -> bool {
-        let count = program.len();
-        let mut before = vec![vec![false; count]; count];
-        let mut records = Vec::new();
-        for (now, (stream, verb)) in program.iter().enumerate() {
-            if let Some(last) = (0..now).rev().find(|last| program[*last].0 == *stream) {
-                before[last][now] = true;
-            }
-            match verb {
-                Verb::Record => records.push(now),
-                Verb::Wait(ticket) => {
-                    if let Some(record) = records.get(*ticket) {
-                        before[*record][now] = true;
-                    }
-                }
-                _ => {}
-            }
-        }
-        for middle in 0..count {
-            for from in 0..count {
-                for to in 0..count {
-                    before[from][to] |= before[from][middle] && before[middle][to];
-                }
-            }
-        }
-        let span = |verb: &Verb| match verb {
-            Verb::Read(start, len) => Some((*start, start + len, false)),
-            Verb::Write(start, len) => Some((*start, start + len, true)),
-            _ => None,
-        };
-        (0..count).any(|two| {
-            (0..two).any(|one| {
-                let (Some(a), Some(b)) = (span(&program[one].1), span(&program[two].1)) else {
-                    return false;
-                };
-                (a.2 || b.2) && a.0 < b.1 && b.0 < a.1 && !before[one][two]
-            })
-        })
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
-        #[test]
-        fn a_hazard_is_found_exactly_where_there_is_one(
-            program in prop::collection::vec((0u32..3, verb()), 1..14),
-        ) {
-            prop_assert_eq!(tracked(&program), brute_force(&program));
-        }
-    }
-}
+mod tests;

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::world::rank::StreamId;
 
+use super::mutation::{Mutant, Mutation};
+
 /// The moment of one command: the how-manieth of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
@@ -63,6 +65,7 @@ pub(crate) struct StreamClocks {
     tickets: BTreeMap<u32, Clock>,
     /// What the host knew from command `.0` on.
     host_reads: Vec<(u32, Clock)>,
+    pub mutant: Mutant,
 }
 
 impl StreamClocks {
@@ -97,6 +100,14 @@ impl StreamClocks {
     /// not known.
     pub fn wait(&mut self, stream: StreamId, ticket: u32) {
         let number = self.number(stream);
+        if self.mutant.is(Mutation::WaitsForNothing) {
+            return;
+        }
+        if self.mutant.is(Mutation::WaitsForTooMuch) {
+            let all: Vec<Clock> = self.streams.iter().map(|one| one.clock.clone()).collect();
+            all.iter()
+                .for_each(|one| self.streams[number].clock.join(one));
+        }
         if let Some(known) = self.tickets.get(&ticket) {
             self.streams[number].clock.join(known);
         }
@@ -106,6 +117,9 @@ impl StreamClocks {
     /// `next_ordinal` on come after.
     pub fn host_knows(&mut self, stream: StreamId, next_ordinal: u32) {
         let number = self.number(stream);
+        if self.mutant.is(Mutation::HostForgets) {
+            return;
+        }
         let mut known = self.streams[number].clock.clone();
         if let Some((_, earlier)) = self.host_reads.last() {
             known.join(earlier);
@@ -116,7 +130,9 @@ impl StreamClocks {
     /// Whether what ran at `epoch` is over before the present command of `stream`.
     pub fn is_before(&self, epoch: Epoch, stream: StreamId) -> bool {
         let number = self.numbers.get(&stream);
-        number.is_some_and(|number| self.streams[*number].clock.at(epoch.stream) >= epoch.time)
+        self.mutant.is(Mutation::AllIsOrdered)
+            || number
+                .is_some_and(|number| self.streams[*number].clock.at(epoch.stream) >= epoch.time)
     }
 
     /// Whether some stream but `own`, or the host, knows that `ticket` is over.
@@ -163,7 +179,10 @@ impl StreamClocks {
 
     /// Everything is over.
     pub fn synchronise(&mut self) {
-        *self = StreamClocks::default();
+        *self = StreamClocks {
+            mutant: self.mutant,
+            ..StreamClocks::default()
+        };
     }
 
     fn number(&mut self, stream: StreamId) -> usize {

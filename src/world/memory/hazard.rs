@@ -55,8 +55,9 @@ impl HazardKind {
 /// One side of a hazard.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Access {
+    #[serde(flatten)]
     pub site: Site,
-    /// `stream 0`, `the stream of tp0`, `the stream of sends to rank 3`.
+    /// `the compute stream`, `the stream of tp0`, `the stream of sends to rank 3`.
     pub stream: String,
     pub write: bool,
 }

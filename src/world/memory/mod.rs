@@ -6,6 +6,7 @@ mod clock;
 mod hazard;
 mod intervals;
 mod live_in;
+mod mutation;
 
 use crate::engine::{ArenaId, Engine, EngineError, Span};
 use crate::world::rank::{Allocation, Tensor};
@@ -15,6 +16,7 @@ pub(crate) use hazard::HazardLog;
 pub use hazard::{Access, Hazard, HazardKind};
 pub(crate) use live_in::LiveInTracker;
 pub use live_in::{LiveIn, LiveInWords};
+pub(crate) use mutation::{Mutant, Mutation};
 
 /// Words before and after a rank's memory that nothing may write.
 const CANARY_WORDS: u32 = 64;

@@ -6,6 +6,11 @@ use crate::world::order::QueryId;
 use super::{EventId, HOST, Handle, Park, Rank, RankError, Reply, StreamId, Tensor};
 
 impl Rank {
+    /// A handle of this point of the current stream, as `torch.cuda.Stream.record_event` gives one.
+    pub fn record_handle(&mut self) -> Handle {
+        self.mark(self.stream, "record", "record")
+    }
+
     /// Records `event` at this point of the current stream.
     pub fn record(&mut self, event: EventId) {
         let handle = self.mark(self.stream, "record", &format!("event{}", event.0));
@@ -24,7 +29,7 @@ impl Rank {
         }
     }
 
-    /// The host waits for the handle, as `wait` of a Gloo work does. Its edge is that of the handle.
+    /// The host waits for the handle, as `wait` of a Gloo work does. Its edge is the handle's.
     pub fn wait_host(&mut self, handle: Handle) -> Result<(), RankError> {
         self.wait_on(HOST, "wait", handle);
         self.park_host().map(|_| ())

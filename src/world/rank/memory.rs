@@ -64,8 +64,8 @@ impl Rank {
         self.allocator.give_back(&allocation, handles);
     }
 
-    /// `stream` uses the memory, too: once it is freed, its next owner waits for what `stream` holds
-    /// by then. The edge is called `BUFFER.reuse`.
+    /// `stream` uses the memory, too: once it is freed, its next owner waits for what `stream`
+    /// holds by then. The edge is called `BUFFER.reuse`.
     pub fn record_stream(&mut self, tensor: Tensor, stream: StreamId) {
         if !self.allocator.record_stream(tensor.buffer, stream) {
             self.fail("a stream was recorded for a buffer that is free".to_string());

@@ -24,8 +24,8 @@ fn hazard() -> Hazard {
         second: access(true),
         words: (0, 4),
         buffer: None,
-        edge: None,
         missing_edge: "an event".to_string(),
+        edge: None,
         ran: None,
         occurrences: 1,
     }

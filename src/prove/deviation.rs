@@ -1,0 +1,153 @@
+//! How a run with another choice differs from the canonical one, node by node. Which nodes run
+//! before which may differ as well: nodes are compared by rank, site and how often a rank came by.
+
+use std::collections::BTreeMap;
+
+use crate::numerics::Digest;
+use crate::prove::session::{CheckError, Session};
+use crate::world::{RunOptions, RunRecord, Site, WorldError};
+
+/// What differs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deviation {
+    /// The first node of the canonical run whose bytes are others, with its rank.
+    pub node: Option<(u32, Site)>,
+    /// The first declared number that differs, with its step.
+    pub metric: Option<(u32, String)>,
+    /// Other nodes exist.
+    pub other_nodes: bool,
+}
+
+impl Deviation {
+    pub fn is_none(&self) -> bool {
+        *self == Deviation::default()
+    }
+}
+
+/// The canonical run that others are compared with.
+pub(super) struct Canonical(RunRecord);
+
+impl Canonical {
+    /// # Errors
+    /// Whatever stops the run.
+    pub fn of(session: &mut Session) -> Result<Canonical, CheckError> {
+        let steps = session.steps();
+        let record = session.plain_run(&recorded(), steps)?;
+        Ok(Canonical(record))
+    }
+
+    /// Runs with `change`, and compares. The inner error is a run that could not go on.
+    ///
+    /// # Errors
+    /// A failure of the machine.
+    pub fn changed(
+        &self,
+        session: &mut Session,
+        change: impl FnOnce(&mut RunOptions),
+    ) -> Result<Result<(RunRecord, Deviation), String>, CheckError> {
+        let mut options = recorded();
+        change(&mut options);
+        let steps = session.steps();
+        match session.plain_run(&options, steps) {
+            Ok(record) => {
+                let deviation = compare(&self.0, &record);
+                Ok(Ok((record, deviation)))
+            }
+            Err(WorldError::Engine { rank, site, source }) if source.launch().is_none() => {
+                Err(WorldError::Engine { rank, site, source }.into())
+            }
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+}
+
+fn recorded() -> RunOptions {
+    RunOptions {
+        record_nodes: true,
+        ..RunOptions::default()
+    }
+}
+
+fn compare(canonical: &RunRecord, other: &RunRecord) -> Deviation {
+    let mut found: BTreeMap<(u32, &Site), Vec<Digest>> = BTreeMap::new();
+    for node in &other.records {
+        let at = found.entry((node.rank, &node.site)).or_default();
+        at.push(node.digest);
+    }
+    let mut visits: BTreeMap<(u32, &Site), usize> = BTreeMap::new();
+    let mut deviation = Deviation {
+        other_nodes: canonical.records.len() != other.records.len(),
+        ..Deviation::default()
+    };
+    for node in &canonical.records {
+        let visit = visits.entry((node.rank, &node.site)).or_insert(0);
+        let digests = found.get(&(node.rank, &*node.site));
+        let digest = digests.and_then(|digests| digests.get(*visit));
+        *visit += 1;
+        deviation.other_nodes |= digest.is_none();
+        if digest != Some(&node.digest) && deviation.node.is_none() {
+            deviation.node = Some((node.rank, Site::clone(&node.site)));
+        }
+    }
+    deviation.metric = other_metric(canonical, other);
+    deviation
+}
+
+fn other_metric(canonical: &RunRecord, other: &RunRecord) -> Option<(u32, String)> {
+    let mut metrics = canonical.metrics.iter();
+    let differing = metrics.find(|(key, value)| {
+        let other = other.metrics.get(*key).map(|value| value.to_bits());
+        other != Some(value.to_bits())
+    });
+    differing.map(|(key, _)| key.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::{NodeRecord, Phase};
+    use std::sync::Arc;
+
+    fn node(rank: u32, op: &str, word: u32) -> NodeRecord {
+        NodeRecord {
+            rank,
+            wave: 0,
+            site: Arc::new(Site {
+                step: 1,
+                microbatch: None,
+                phase: Phase::Forward,
+                module: "m".into(),
+                op: op.into(),
+            }),
+            fold: None,
+            digest: Digest::of_words(&[word]),
+        }
+    }
+
+    fn run(nodes: &[(u32, &str, u32)]) -> RunRecord {
+        RunRecord {
+            records: nodes.iter().map(|(r, op, w)| node(*r, op, *w)).collect(),
+            ..RunRecord::default()
+        }
+    }
+
+    #[test]
+    fn nodes_are_compared_by_their_names_whatever_their_order() {
+        let canonical = run(&[(0, "a", 1), (0, "b", 2), (0, "a", 3), (1, "a", 4)]);
+        let turned = run(&[(1, "a", 4), (0, "b", 2), (0, "a", 1), (0, "a", 3)]);
+        assert!(compare(&canonical, &turned).is_none());
+        let swapped = run(&[(0, "a", 3), (0, "b", 2), (0, "a", 1), (1, "a", 4)]);
+        let (rank, site) = compare(&canonical, &swapped).node.expect("the first a");
+        assert_eq!((rank, site.node()), (0, "m.a".to_string()));
+        let fewer = compare(&canonical, &run(&[(0, "a", 1), (0, "b", 2), (0, "a", 3)]));
+        assert!(fewer.other_nodes && fewer.node.is_some_and(|(rank, _)| rank == 1));
+        let more = run(&[
+            (0, "a", 1),
+            (0, "b", 2),
+            (0, "a", 3),
+            (1, "a", 4),
+            (1, "c", 5),
+        ]);
+        assert!(compare(&canonical, &more).other_nodes);
+    }
+}

@@ -1,0 +1,150 @@
+//! What a hazard does: the pair that nothing orders is run the other way round, and what follows is
+//! compared. A pair that cannot be turned round is ordered by other ranks, and is no hazard.
+
+use crate::prove::deviation::{Canonical, Deviation};
+use crate::prove::session::{CheckError, Session};
+use crate::prove::{Progress, oracle::r2r::NodeDifference};
+use crate::world::{Hazard, Reversal, Site, Turned};
+
+/// Pairs that are turned round.
+const PAIRS_MAX: usize = 8;
+
+/// What came of turning a hazard's pair round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// Every node and every declared number is as before.
+    Agrees,
+    Differs(Deviation),
+    /// The run could not go on.
+    Stops(String),
+    /// One of the two is no command, or was never met again, or enough were tried.
+    NotTried,
+}
+
+impl Consequence {
+    /// Whether a number that the user sees is another one.
+    pub fn is_visible(&self) -> bool {
+        match self {
+            Consequence::Differs(deviation) => deviation.metric.is_some(),
+            Consequence::Stops(_) => true,
+            Consequence::Agrees | Consequence::NotTried => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Consequence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Consequence::Agrees => f.write_str("the other way round, the bytes agree in this run"),
+            Consequence::NotTried => f.write_str("not run the other way round"),
+            Consequence::Stops(error) => write!(f, "the other way round, the run stops: {error}"),
+            Consequence::Differs(deviation) => {
+                f.write_str("the other way round, ")?;
+                match &deviation.node {
+                    Some((rank, site)) => write!(f, "bytes part first at {site} on rank {rank}")?,
+                    None => f.write_str("other nodes run")?,
+                }
+                match &deviation.metric {
+                    Some((step, name)) => write!(f, ", and {name} of step {step} is another"),
+                    None => f.write_str(", and every number that is shown is the same"),
+                }
+            }
+        }
+    }
+}
+
+/// The hazards of a run with what each does, and those that were none.
+#[derive(Clone, Debug, Default)]
+pub struct Reversals {
+    /// In the order of the run's hazards, less those that are none.
+    pub consequences: Vec<Consequence>,
+    /// Pairs that other ranks order.
+    pub ordered: Vec<Hazard>,
+}
+
+impl Reversals {
+    /// Whether `hazard`, perhaps of another run, is a pair that was found to be ordered.
+    pub fn is_ordered(&self, hazard: &Hazard) -> bool {
+        self.ordered.iter().any(|ordered| is_same(ordered, hazard))
+    }
+
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.ordered.iter().map(|hazard| {
+            let (first, second) = (&hazard.first.site, &hazard.second.site);
+            format!(
+                "on rank {}, {} comes before {} by way of other ranks alone: it was held back, \
+                 and nothing could go on",
+                hazard.rank, first, second
+            )
+        })
+    }
+}
+
+/// Whether two hazards are one mistake: of the same kind, between the same two places.
+pub fn is_same(a: &Hazard, b: &Hazard) -> bool {
+    a.kind == b.kind
+        && is_same_place(&a.first.site, &b.first.site)
+        && is_same_place(&a.second.site, &b.second.site)
+}
+
+fn is_same_place(a: &Site, b: &Site) -> bool {
+    (a.phase, &a.module, &a.op) == (b.phase, &b.module, &b.op)
+}
+
+/// The hazard that explains why two runs of one schedule differ at a node: one of its accesses is
+/// there, and so what it reads or leaves is anybody's guess.
+pub fn explains<'a>(hazards: &'a [Hazard], difference: &NodeDifference) -> Option<&'a Hazard> {
+    let site = &difference.a.site;
+    let is_there = |hazard: &&Hazard| {
+        is_same_place(&hazard.second.site, site) || is_same_place(&hazard.first.site, site)
+    };
+    hazards.iter().find(is_there)
+}
+
+/// Turns the pairs of `hazards` round, each in a run of its own; those that turn out to be ordered
+/// are taken out.
+///
+/// # Errors
+/// A failure of the machine.
+pub fn turn_round(
+    session: &mut Session,
+    hazards: &mut Vec<Hazard>,
+    progress: &dyn Progress,
+) -> Result<Reversals, CheckError> {
+    let mut reversals = Reversals::default();
+    if hazards.is_empty() {
+        return Ok(reversals);
+    }
+    let pairs = hazards.iter().filter(|hazard| hazard.ran.is_some());
+    progress.begin("hazards turned round", pairs.take(PAIRS_MAX).count() as u64);
+    let canonical = Canonical::of(session)?;
+    let mut kept = Vec::new();
+    let mut tried = 0;
+    for hazard in hazards.drain(..) {
+        let Some((held, until)) = hazard.ran.filter(|_| tried < PAIRS_MAX) else {
+            reversals.consequences.push(Consequence::NotTried);
+            kept.push(hazard);
+            continue;
+        };
+        tried += 1;
+        let rank = hazard.rank;
+        let reversal = Reversal { rank, held, until };
+        let ran = canonical.changed(session, |options| options.reverse = Some(reversal))?;
+        let turned = ran.as_ref().ok().and_then(|(record, _)| record.turned);
+        progress.advance(1);
+        if turned == Some(Turned::Ordered) {
+            reversals.ordered.push(hazard);
+            continue;
+        }
+        reversals.consequences.push(match (ran, turned) {
+            (Err(error), _) => Consequence::Stops(error),
+            (Ok((_, deviation)), Some(Turned::Round)) if deviation.is_none() => Consequence::Agrees,
+            (Ok((_, deviation)), Some(Turned::Round)) => Consequence::Differs(deviation),
+            (Ok(_), _) => Consequence::NotTried,
+        });
+        kept.push(hazard);
+    }
+    progress.end();
+    *hazards = kept;
+    Ok(reversals)
+}

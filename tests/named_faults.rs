@@ -1,0 +1,173 @@
+//! Faults of a scenario from its file to its verdict: found, named, shown with what they do, and
+//! told apart from what a machine does.
+
+use std::path::Path;
+
+use bitproof::diagnostic::Source;
+use bitproof::fault::{Component, FaultKind};
+use bitproof::prove::faults::places;
+use bitproof::prove::outcome::{HazardKind, OracleVerdict, Outcome};
+use bitproof::prove::session::CheckError;
+use bitproof::prove::{CheckOptions, Silent, check};
+use bitproof::scenario::{Grade, Overrides, Scenario};
+
+const RECIPE: &str = "steps = 3\n[recipe]\nworld_size = 4\nnum_layers = 1\nhidden_size = 16\n\
+    num_attention_heads = 2\nseq_length = 16\nmicro_batch_size = 1\nglobal_batch_size = 12\n\
+    train_iters = 3\nlr = 1e-2\nuse_distributed_optimizer = true\n";
+
+fn scenario(faults: &str) -> Scenario {
+    let text = format!("{RECIPE}{faults}\n");
+    let source = Source::new("scenario.toml", text.as_str());
+    let loaded = Scenario::from_source(&source, Path::new("scenario.toml"), &Overrides::default());
+    let complaint = |diagnostics| panic!("{diagnostics:#?}\n{text}");
+    loaded.unwrap_or_else(complaint).scenario
+}
+
+fn checked(faults: &str) -> Outcome {
+    check(scenario(faults), CheckOptions::default(), &Silent).expect("the check ends")
+}
+
+fn r2r(outcome: &Outcome) -> &str {
+    let result = &outcome.oracles[0];
+    assert_eq!(result.verdict, OracleVerdict::Different);
+    result.detail.as_deref().expect("a sentence")
+}
+
+#[test]
+fn a_dropped_wait_is_found_and_what_it_does_is_shown() {
+    let sound = checked("");
+    assert_eq!(sound.grade(), Grade::Proved, "{:#?}", sound.vacuity);
+    assert_eq!((sound.hazards.len(), sound.faults.len()), (0, 0));
+    assert!(sound.peak_bytes.is_some_and(|(bytes, _)| bytes > 0));
+    let outcome = checked("[fault]\ndrop_wait = \"grad_reduce.bucket0\"");
+    assert_eq!(outcome.faults, ["drop_wait `grad_reduce.bucket0`"]);
+    assert_eq!(outcome.grade(), Grade::Divergent);
+    let hazard = &outcome.hazards[0];
+    assert_eq!(hazard.kind, HazardKind::ReadBeforeComplete);
+    assert_eq!(hazard.edge.as_deref(), Some("grad_reduce.bucket0"));
+    let consequence = hazard.consequence.as_deref().expect("it was tried");
+    assert!(
+        consequence.contains("bytes part first at step 1"),
+        "{consequence}"
+    );
+    let first = outcome.first_divergence.as_ref().expect("bits part");
+    assert!(first.variable.name.contains("grad_shard"), "{first:?}");
+    // The same run done again is the same: nothing was corrupted.
+    assert!(!outcome.oracles.iter().any(|result| {
+        let detail = result.detail.as_deref();
+        detail.is_some_and(|detail| detail.contains("corruption"))
+    }));
+}
+
+#[test]
+fn corruption_is_named_and_told_apart() {
+    let at_node = "[fault]\nflip_bit = { node = \"optimizer.adamw\", rank = 2, step = 2, bit = 9 }";
+    let outcome = checked(at_node);
+    assert_eq!(outcome.grade(), Grade::Uncontrolled);
+    assert_eq!(outcome.hazards, []);
+    let told = r2r(&outcome);
+    assert!(
+        told.contains("what `optimizer.adamw` wrote in step 2 on rank 2"),
+        "{told}"
+    );
+    let in_memory = "[fault]\nflip_bit = { component = \"exp-avg\", rank = 1, step = 1, bit = 20 }";
+    let outcome = checked(in_memory);
+    assert_eq!(outcome.grade(), Grade::Uncontrolled);
+    let told = r2r(&outcome);
+    assert!(told.contains("`exp_avg` of rank 1 after step 1"), "{told}");
+    let first = outcome.first_divergence.expect("bits part");
+    assert!(first.variable.name.contains("corruption"), "{first:?}");
+}
+
+#[test]
+fn a_fault_that_no_run_meets_is_refused_with_the_nearest_name() {
+    let scenario = scenario("[fault]\ndrop_wait = \"grad_reduce.bucket7\"");
+    let error = check(scenario, CheckOptions::default(), &Silent).unwrap_err();
+    let CheckError::UnmetFaults(unmet) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(unmet[0].nearest.as_deref(), Some("grad_reduce.bucket0"));
+    let told = error.to_string();
+    assert!(
+        told.contains("no run comes by drop_wait `grad_reduce.bucket7`"),
+        "{told}"
+    );
+}
+
+#[test]
+fn every_kind_has_its_places() {
+    let places = places(scenario(""), &CheckOptions::default()).expect("the scenario runs");
+    let known = |kind, at: &str| {
+        let found = places
+            .iter()
+            .find(|place| (place.kind, &*place.at) == (kind, at));
+        let found = found.unwrap_or_else(|| panic!("no {kind:?} at {at}"));
+        (found.ranks, found.times_in_step)
+    };
+    assert_eq!(known(FaultKind::DropWait, "grad_reduce.bucket0"), (4, 1));
+    assert_eq!(known(FaultKind::SkipLaunch, "optimizer.adamw"), (4, 1));
+    assert_eq!(known(FaultKind::OmitComponent, "scheduler"), (4, 1));
+    let kinds: Vec<FaultKind> = places.iter().map(|place| place.kind).collect();
+    assert!(kinds.contains(&FaultKind::SkipCollective));
+}
+
+#[test]
+fn faults_are_part_of_a_scenarios_content() {
+    let sound = scenario("");
+    let one = scenario("[fault]\nskip_launch = \"optimizer.adamw\"");
+    let table = "[fault]\n\
+        skip_launch = [\"a.b\", { at = \"optimizer.adamw\", rank = 3, step = 2 }]\n\
+        flip_bit = [{ buffer = \"parameters\", rank = 0, step = 1, bit = 4 }]";
+    let several = scenario(table);
+    assert_eq!(several.faults.named.len(), 2);
+    let hashes = [&sound, &one, &several].map(Scenario::content_hash);
+    assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2]);
+    for scenario in [&one, &several] {
+        let text = scenario.to_toml(Path::new("."));
+        let read = Scenario::from_toml(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(read.faults, scenario.faults);
+        assert_eq!(read.content_hash(), scenario.content_hash());
+    }
+    // One meaning, one place.
+    let omitted = scenario("[fault]\nomit_component = \"scheduler\"");
+    let lacking = scenario("[checkpoint]\nomit = [\"scheduler\"]");
+    assert!(omitted.checkpoint.omit.contains(&Component::Scheduler));
+    assert_eq!(omitted.content_hash(), lacking.content_hash());
+}
+
+#[test]
+fn what_cannot_be_a_fault_is_refused_at_its_place() {
+    for (faults, code) in [
+        ("[fault]\ndrop_weight = \"x\"", "unknown-key"),
+        ("[fault]\ndrop_wait = 3", "wrong-type"),
+        ("[fault]\ndrop_wait = \"\"", "out-of-range"),
+        ("[fault]\ndrop_wait = { rank = 1 }", "missing-key"),
+        (
+            "[fault]\ndrop_wait = { at = \"x\", rank = 4 }",
+            "out-of-range",
+        ),
+        (
+            "[fault]\ndrop_wait = { at = \"x\", step = 4 }",
+            "out-of-range",
+        ),
+        ("[fault]\nomit_component = \"schedule\"", "unknown-value"),
+        ("[fault]\nflip_bit = { rank = 0, step = 1 }", "missing-key"),
+        (
+            "[fault]\nflip_bit = { buffer = \"x\", rank = 0, step = 3 }",
+            "out-of-range",
+        ),
+        (
+            "[fault]\nflip_bit = { node = \"x\", buffer = \"x\", rank = 0, step = 1 }",
+            "missing-key",
+        ),
+    ] {
+        let text = format!("{RECIPE}{faults}\n");
+        let source = Source::new("scenario.toml", text.as_str());
+        let path = Path::new("scenario.toml");
+        let found = Scenario::from_source(&source, path, &Overrides::default()).unwrap_err();
+        assert!(
+            found.iter().any(|one| one.code == code),
+            "{faults}: {found:#?}"
+        );
+    }
+}
