@@ -19,15 +19,9 @@ use crate::prove::outcome::{
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
-<<<<<<< HEAD
-use crate::prove::{Grade, token, uncovered, vacuity, witness};
-use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
-use crate::train::{FIRST_BUCKETS, Trainer};
-=======
 use crate::prove::{Grade, first_divergence, reversal, token, uncovered, vacuity, witness};
 use crate::scenario::OracleKind;
-use crate::train::Trainer;
->>>>>>> h5
+use crate::train::{FIRST_BUCKETS, Trainer};
 use crate::world::{GroupId, RunRecord};
 
 /// Probability that L5's bound may be wrong.
