@@ -25,8 +25,8 @@ pub(in crate::prove) fn hazard() -> Hazard {
         second: access(true),
         words: (0, 4),
         buffer: None,
-        edge: None,
         missing_edge: "an event".to_string(),
+        edge: None,
         ran: None,
         occurrences: 1,
     }
