@@ -215,7 +215,7 @@ impl EngineError {
                  compiles kernels itself"
             }
             EngineError::Machine { .. } => {
-                "`--engine wgpu` needs an adapter, not this: `bitproof doctor` shows which there are"
+                "`--engine wgpu` needs an adapter instead: `bitproof doctor` shows which there are"
             }
             EngineError::Compile { .. }
             | EngineError::OutOfExtent { .. }
