@@ -349,6 +349,7 @@ fn golden_run_persists_every_component() {
     let steps = bitproof::train::Run {
         steps: 0..1,
         checkpoint: None,
+        saves_after: Default::default(),
     };
     let program =
         bitproof::train::program(Arc::new(options), golden.corpus(), golden.initial(), steps);

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bitproof::engine::cpu::CpuEngine;
@@ -26,7 +26,7 @@ fn options() -> TrainOptions {
 }
 
 fn run(options: &TrainOptions, steps: std::ops::Range<u32>, from: Option<Checkpoint>) -> RunRecord {
-    let keep: std::collections::BTreeSet<u32> = steps.clone().collect();
+    let keep: BTreeSet<u32> = steps.clone().collect();
     let run = RunOptions {
         checkpoint_after: keep,
         ..RunOptions::default()
@@ -34,6 +34,7 @@ fn run(options: &TrainOptions, steps: std::ops::Range<u32>, from: Option<Checkpo
     let part = Run {
         steps,
         checkpoint: from.map(Arc::new),
+        saves_after: (0..STEPS).collect(),
     };
     let corpus = small_corpus(options);
     let initial = Initial::Seeded(options.seed);
@@ -128,6 +129,7 @@ fn perturbed_runs_have_the_same_bits() {
             let part = Run {
                 steps: 0..2,
                 checkpoint: None,
+                saves_after: BTreeSet::new(),
             };
             let initial = Initial::Seeded(options.seed);
             let corpus = small_corpus(&options);
@@ -160,6 +162,7 @@ fn live_in_is_state_and_constants() {
     let part = Run {
         steps: 0..3,
         checkpoint: None,
+        saves_after: BTreeSet::new(),
     };
     let initial = Initial::Seeded(options.seed);
     let program = program(

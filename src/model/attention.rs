@@ -7,6 +7,7 @@
 
 use crate::model::dropout::Site;
 use crate::model::linear::Linear;
+use crate::model::pass::Pass;
 use crate::model::stage::Stage;
 use crate::numerics::Dtype;
 use crate::plan::Init;
@@ -87,7 +88,7 @@ impl Attention {
     pub fn forward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         saved: &AttentionSaved,
         x: Tensor,
         partial: Tensor,
@@ -141,27 +142,25 @@ impl Attention {
     pub fn backward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         saved: &AttentionSaved,
         x: Tensor,
         grad_y: Tensor,
         grad_x: Tensor,
         site: Site,
         rng: Tensor,
-        microbatch: u32,
     ) {
         let (grad_context, grad_qkv) = (stage.scratch.grad_context, stage.scratch.grad_qkv);
         self.projection
             .input_gradient(rank, stage, grad_y, grad_context);
         self.projection
-            .weight_gradient(rank, stage, grad_y, saved.context, microbatch);
+            .weight_gradient(rank, stage, grad_y, saved.context);
         rank.module(&self.core, |rank| {
             core_backward(rank, stage, saved, site, rng);
         });
-        self.qkv.bias_gradient(rank, stage, grad_qkv, microbatch);
+        self.qkv.bias_gradient(rank, stage, grad_qkv);
         self.qkv.input_gradient(rank, stage, grad_qkv, grad_x);
-        self.qkv
-            .weight_gradient(rank, stage, grad_qkv, x, microbatch);
+        self.qkv.weight_gradient(rank, stage, grad_qkv, x);
     }
 }
 

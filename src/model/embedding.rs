@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use crate::model::parameter::ParameterId;
+use crate::model::pass::Pass;
 use crate::model::shape::ModelShape;
 use crate::model::stage::Stage;
 use crate::numerics::Dtype;
@@ -43,7 +44,8 @@ impl Embedding {
     }
 
     /// `out [local tokens, hidden]` for `tokens [tokens]`.
-    pub fn forward(&self, rank: &mut Rank, stage: &Stage, tokens: Tensor, out: Tensor) {
+    pub fn forward(&self, rank: &mut Rank, stage: &mut Pass<'_>, tokens: Tensor, out: Tensor) {
+        stage.enter(rank, [self.weight]);
         match &self.positions {
             None => {
                 let partial = stage.partial_for(out);
@@ -58,6 +60,7 @@ impl Embedding {
                     self.look_up(rank, stage, tokens, words);
                     stage.reduce_whole(rank, words);
                 });
+                stage.enter(rank, [*table]);
                 add_positions(rank, stage, words, stage.store.value(*table), out);
             }
         }
@@ -78,36 +81,30 @@ impl Embedding {
     pub fn backward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         segments: &Segments,
         grad: Tensor,
-        microbatch: u32,
     ) {
         let rows = rank.module(&self.module, |rank| {
             let rows = stage.gather(rank, grad, stage.scratch.gathered);
-            self.word_gradient(rank, stage, segments, rows, microbatch);
+            self.word_gradient(rank, stage, segments, rows);
             rows
         });
+        stage.leave(rank, self.weight);
         if let Some((table, tokens)) = &self.positions {
-            let slot = stage.store.slot(*table, microbatch);
+            let slot = stage.slot(*table);
             rank.module(POSITIONS, |rank| {
                 fold_rows(rank, stage, Family::PositionGrad, rows, tokens, slot);
             });
+            stage.leave(rank, *table);
         }
     }
 
     /// Where the output layer uses the same matrix on this stage, its gradient is in the slot by
     /// now. The embedding's own sum is made apart and added to it, as autograd hands it over to
     /// Megatron-LM's `main_grad.add_`: output layer first, then embedding.
-    fn word_gradient(
-        &self,
-        rank: &mut Rank,
-        stage: &Stage,
-        segments: &Segments,
-        rows: Tensor,
-        microbatch: u32,
-    ) {
-        let slot = stage.store.slot(self.weight, microbatch);
+    fn word_gradient(&self, rank: &mut Rank, stage: &Pass<'_>, segments: &Segments, rows: Tensor) {
+        let slot = stage.slot(self.weight);
         let Some(own) = stage.scratch.grad_embedding else {
             return fold_rows(rank, stage, Family::EmbeddingGrad, rows, segments, slot);
         };

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::model::dropout::{RNG_WORDS, Site};
 use crate::model::embedding::Embedding;
 use crate::model::head::{Head, HeadSaved};
+use crate::model::pass::{ParameterHooks, Pass};
 use crate::model::stage::Stage;
 use crate::model::transformer_layer::{LayerSaved, TransformerLayer};
 use crate::numerics::Dtype;
@@ -27,7 +28,8 @@ pub struct Gpt {
 /// Activations of one microbatch in flight.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    /// `[local tokens, hidden]`: what enters the first layer, received or embedded.
+    /// `[local tokens, hidden]`: what enters the first layer, embedded here, or received from
+    /// another stage into a buffer of its own.
     pub input: Tensor,
     pub layers: Vec<LayerSaved>,
     /// `[2, 4]`: RNG words that the masks of this microbatch are made from, of both generators.
@@ -38,7 +40,21 @@ pub struct Saved {
     pub head: Option<HeadSaved>,
 }
 
+/// Which of a stage's ends another stage is at: there a message's own buffer takes the place of
+/// memory that the microbatch keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    pub receives: bool,
+    pub sends: bool,
+}
+
 impl Saved {
+    /// Where the last layer writes to from now on.
+    pub fn set_output(&mut self, output: Tensor) {
+        let last = self.layers.last_mut();
+        last.expect("a stage has at least one layer").output = output;
+    }
+
     /// `[local tokens, hidden]`: what leaves the last layer.
     pub fn output(&self) -> Tensor {
         self.layers
@@ -58,7 +74,7 @@ impl Gpt {
             workspace: workspace
                 .map(|layer| {
                     let name = format!("workspace.layer{layer}");
-                    LayerSaved::allocate(rank, &stage, &name, None)
+                    LayerSaved::allocate(rank, &stage, &name, None, true)
                 })
                 .collect(),
             embedding: (stage.stage == 0).then(|| Embedding::new(&stage)),
@@ -71,19 +87,26 @@ impl Gpt {
     }
 
     /// Memory for one microbatch in flight.
-    pub fn allocate(&self, rank: &mut Rank, place: u32) -> Saved {
+    pub fn allocate(&self, rank: &mut Rank, place: u32, ends: Ends) -> Saved {
         let (dtype, shape) = (self.stage.shape.params_dtype, &self.stage.shape);
         let words = shape.local_tokens() * shape.hidden_size;
+        let layers = shape.layers_per_stage();
+        let grad_input = rank.alloc(&format!("saved{place}.grad_input"), dtype, words);
         Saved {
-            input: rank.alloc(&format!("saved{place}.input"), dtype, words),
-            layers: (0..shape.layers_per_stage())
+            input: match ends.receives {
+                // Nothing, until a message's buffer is put here.
+                true => grad_input.slice(0, 0),
+                false => rank.alloc(&format!("saved{place}.input"), dtype, words),
+            },
+            layers: (0..layers)
                 .map(|layer| {
                     let name = format!("saved{place}.layer{layer}");
-                    self.allocate_layer(rank, layer, &name)
+                    let keeps_output = !(ends.sends && layer + 1 == layers);
+                    self.allocate_layer(rank, layer, &name, keeps_output)
                 })
                 .collect(),
             rng: rank.alloc(&format!("saved{place}.rng"), Dtype::U32, 2 * RNG_WORDS),
-            grad_input: rank.alloc(&format!("saved{place}.grad_input"), dtype, words),
+            grad_input,
             head: self
                 .head
                 .as_ref()
@@ -92,24 +115,37 @@ impl Gpt {
     }
 
     /// Of a unit that is computed again only the last output is kept.
-    fn allocate_layer(&self, rank: &mut Rank, layer: u32, name: &str) -> LayerSaved {
+    fn allocate_layer(
+        &self,
+        rank: &mut Rank,
+        layer: u32,
+        name: &str,
+        keeps_output: bool,
+    ) -> LayerSaved {
         let Some(unit) = self.units.iter().find(|unit| unit.contains(&layer)) else {
-            return LayerSaved::allocate(rank, &self.stage, name, self.workspace.first());
+            let shared = self.workspace.first();
+            return LayerSaved::allocate(rank, &self.stage, name, shared, keeps_output);
         };
         let shared = self.workspace[(layer - unit.start) as usize];
         match layer + 1 == unit.end {
-            true => shared.with_output(rank, name),
+            true if keeps_output => shared.with_output(rank, name),
+            true => shared.without_output(),
             false => shared,
         }
     }
 
+    /// A microbatch's way through the stage.
+    pub fn pass<'a>(&'a self, microbatch: u32, hooks: &'a mut dyn ParameterHooks) -> Pass<'a> {
+        Pass::new(&self.stage, microbatch, hooks)
+    }
+
     /// Embeds `tokens [tokens]` into `saved.input`: the first stage's beginning.
-    pub fn embed(&self, rank: &mut Rank, saved: &Saved, tokens: Tensor) {
+    pub fn embed(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &Saved, tokens: Tensor) {
         let embedding = self
             .embedding
             .as_ref()
             .expect("only the first stage embeds");
-        embedding.forward(rank, &self.stage, tokens, saved.input);
+        embedding.forward(rank, pass, tokens, saved.input);
         if self.stage.drops() {
             rank.module("embedding", |rank| {
                 let (stage, x) = (&self.stage, saved.input);
@@ -119,10 +155,10 @@ impl Gpt {
     }
 
     /// All layers, from `saved.input` to `saved.output()`.
-    pub fn forward(&self, rank: &mut Rank, saved: &Saved) {
+    pub fn forward(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &Saved) {
         let mut input = saved.input;
         for (place, (layer, kept)) in (0..).zip(self.layers.iter().zip(&saved.layers)) {
-            layer.forward(rank, &self.stage, kept, input, saved.rng);
+            layer.forward(rank, pass, kept, input, saved.rng);
             if self.units.iter().any(|unit| unit.contains(&place)) {
                 layer.remember(rank, kept);
             }
@@ -131,34 +167,31 @@ impl Gpt {
     }
 
     /// Token losses of the last stage's output.
-    pub fn loss(&self, rank: &mut Rank, saved: &Saved, targets: Tensor, losses: Tensor) {
+    pub fn loss(
+        &self,
+        rank: &mut Rank,
+        pass: &mut Pass<'_>,
+        saved: &Saved,
+        targets: Tensor,
+        losses: Tensor,
+    ) {
         let (head, kept) = self.head_of(saved);
-        let stage = &self.stage;
-        head.forward(rank, stage, kept, saved.output(), targets, losses);
+        head.forward(rank, pass, kept, saved.output(), targets, losses);
     }
 
     /// The gradient of the last stage's output, of the summed token losses times `scale`.
     pub fn loss_backward(
         &self,
         rank: &mut Rank,
+        pass: &mut Pass<'_>,
         saved: &Saved,
         targets: Tensor,
         scale: f32,
         grad: Tensor,
-        microbatch: u32,
     ) {
         rank.set_phase(Phase::Backward);
         let (head, kept) = self.head_of(saved);
-        head.backward(
-            rank,
-            &self.stage,
-            kept,
-            saved.output(),
-            targets,
-            scale,
-            grad,
-            microbatch,
-        );
+        head.backward(rank, pass, kept, saved.output(), targets, scale, grad);
     }
 
     fn head_of<'a>(&'a self, saved: &'a Saved) -> (&'a Head, &'a HeadSaved) {
@@ -168,31 +201,28 @@ impl Gpt {
 
     /// All layers backwards: `grad` of the output goes in and is overwritten; the gradient of
     /// `saved.input` comes out in `saved.grad_input`.
-    pub fn backward(&self, rank: &mut Rank, saved: &Saved, grad: Tensor, microbatch: u32) {
+    pub fn backward(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &Saved, grad: Tensor) {
         for place in (0..self.layers.len()).rev() {
             let ends = |unit: &&Range<u32>| unit.end as usize == place + 1;
             if let Some(unit) = self.units.iter().find(ends) {
-                self.rerun(rank, saved, unit);
+                self.rerun(rank, pass, saved, unit);
             }
             let input = input_of(saved, place);
             let grad_input = if place == 0 { saved.grad_input } else { grad };
             let (layer, kept) = (&self.layers[place], &saved.layers[place]);
-            let stage = &self.stage;
-            layer.backward(
-                rank, stage, kept, input, saved.rng, grad, grad_input, microbatch,
-            );
+            layer.backward(rank, pass, kept, input, saved.rng, grad, grad_input);
         }
     }
 
     /// The layers of a unit once more, into the workspace, from the RNG state of their forward: as
     /// Megatron-LM's `CheckpointFunction.backward`. Every tensor must come out as it was.
-    fn rerun(&self, rank: &mut Rank, saved: &Saved, unit: &Range<u32>) {
+    fn rerun(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &Saved, unit: &Range<u32>) {
         rank.module("recompute", |rank| {
             let rng = self.stage.restore_rng(rank, saved.rng);
             let mut input = input_of(saved, unit.start as usize);
             let layers = &self.layers[unit.start as usize..unit.end as usize];
             for (layer, kept) in layers.iter().zip(&self.workspace) {
-                layer.forward(rank, &self.stage, kept, input, rng);
+                layer.forward(rank, pass, kept, input, rng);
                 layer.expect(rank, kept);
                 input = kept.output;
             }
@@ -203,9 +233,9 @@ impl Gpt {
     pub fn embed_backward(
         &self,
         rank: &mut Rank,
+        pass: &mut Pass<'_>,
         saved: &Saved,
         segments: &Segments,
-        microbatch: u32,
     ) {
         let embedding = self
             .embedding
@@ -219,7 +249,7 @@ impl Gpt {
                 stage.dropout(rank, Site::Embedding, saved.rng, x, grad);
             });
         }
-        embedding.backward(rank, &self.stage, segments, grad, microbatch);
+        embedding.backward(rank, pass, segments, grad);
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::model::cross_entropy::CrossEntropy;
 use crate::model::linear::Linear;
 use crate::model::norm::{Norm, stats_a_row};
+use crate::model::pass::Pass;
 use crate::model::stage::Stage;
 use crate::numerics::Dtype;
 use crate::world::{Phase, Rank, Tensor};
@@ -68,7 +69,7 @@ impl Head {
     pub fn forward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         kept: &HeadSaved,
         x: Tensor,
         targets: Tensor,
@@ -93,13 +94,12 @@ impl Head {
     pub fn backward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         kept: &HeadSaved,
         x: Tensor,
         targets: Tensor,
         scale: f32,
         grad_x: Tensor,
-        microbatch: u32,
     ) {
         let (grad_logits, reduced) = (self.grad_logits, stage.scratch.reduced);
         kept.cross_entropy
@@ -108,18 +108,11 @@ impl Head {
         self.output
             .input_gradient(rank, stage, grad_logits, partial);
         self.output
-            .weight_gradient(rank, stage, grad_logits, kept.normed, microbatch);
+            .weight_gradient(rank, stage, grad_logits, kept.normed);
         rank.module(&self.output.module, |rank| {
             stage.reduce(rank, partial, reduced)
         });
-        self.norm.backward(
-            rank,
-            stage,
-            (x, kept.stats),
-            reduced,
-            None,
-            grad_x,
-            microbatch,
-        );
+        self.norm
+            .backward(rank, stage, (x, kept.stats), reduced, None, grad_x);
     }
 }

@@ -6,6 +6,7 @@
 //! GELU is the exception: it adds the bias itself.
 
 use crate::model::parameter::ParameterId;
+use crate::model::pass::Pass;
 use crate::model::stage::Stage;
 use crate::plan::Init;
 use crate::world::{Family, LocalOrder, Rank, SlotFold, Tensor};
@@ -18,6 +19,8 @@ pub struct Linear {
     pub bias: Option<ParameterId>,
     pub inputs: u32,
     pub outputs: u32,
+    /// The weight is the embedding of the same stage, whose backward comes later.
+    is_embedding: bool,
 }
 
 impl Linear {
@@ -36,11 +39,13 @@ impl Linear {
             weight,
             inputs: parameter.columns,
             outputs: parameter.rows,
+            is_embedding: parameter.is_embedding(),
         }
     }
 
     /// `y [tokens, outputs] = x [tokens, inputs] W^T`, rounded once.
-    pub fn forward(&self, rank: &mut Rank, stage: &Stage, x: Tensor, y: Tensor) {
+    pub fn forward(&self, rank: &mut Rank, stage: &mut Pass<'_>, x: Tensor, y: Tensor) {
+        stage.enter(rank, [self.weight].into_iter().chain(self.bias));
         let tokens = stage.shape.tokens();
         let weight = stage.store.value(self.weight);
         let params = [tokens, self.outputs, self.inputs, stage.round_code()];
@@ -65,7 +70,7 @@ impl Linear {
 
     /// The bias's gradient, if there is one: the rows of `grad_y [rows, outputs]` in ascending
     /// order. The column sums of PyTorch and cuBLASLt use no atomics: the order is not free.
-    pub fn bias_gradient(&self, rank: &mut Rank, stage: &Stage, grad_y: Tensor, microbatch: u32) {
+    pub fn bias_gradient(&self, rank: &mut Rank, stage: &mut Pass<'_>, grad_y: Tensor) {
         let Some(bias) = self.bias else {
             return;
         };
@@ -73,11 +78,12 @@ impl Linear {
             family: Family::BiasGrad,
             addends: grad_y,
             slots: grad_y.len / self.outputs,
-            out: stage.store.slot(bias, microbatch),
+            out: stage.slot(bias),
             init: Init::First,
             order: LocalOrder::Ordered,
         };
         rank.module(&self.module, |rank| rank.fold("bias_grad", fold));
+        stage.leave(rank, bias);
     }
 
     /// `grad_x [tokens, inputs] = grad_y [tokens, outputs] W`, rounded once.
@@ -98,17 +104,17 @@ impl Linear {
         });
     }
 
-    /// `slot = grad_y^T x`, fp32: parts over tokens, then a fold over the parts.
+    /// `slot = grad_y^T x`, fp32: parts over tokens, then a fold over the parts. It is the weight's
+    /// whole gradient, unless the embedding on this stage adds its own.
     pub fn weight_gradient(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         grad_y: Tensor,
         x: Tensor,
-        microbatch: u32,
     ) {
         let splits = stage.shape.wgrad_splits;
-        let slot = stage.store.slot(self.weight, microbatch);
+        let slot = stage.slot(self.weight);
         let whole = splits == 1;
         let parts = if whole {
             slot
@@ -133,5 +139,8 @@ impl Linear {
                 rank.fold("wgrad_sum", fold);
             }
         });
+        if !self.is_embedding {
+            stage.leave(rank, self.weight);
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! approximation of GELU, fused with fc1's bias (Megatron-LM, fused_bias_gelu.py).
 
 use crate::model::linear::Linear;
+use crate::model::pass::Pass;
 use crate::model::stage::Stage;
 use crate::world::{Rank, Tensor};
 
@@ -60,7 +61,7 @@ impl Mlp {
     pub fn forward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         saved: &MlpSaved,
         x: Tensor,
         partial: Tensor,
@@ -75,31 +76,25 @@ impl Mlp {
 
     /// Writes the partial gradient `[tokens, hidden]` of the input `x`, from `grad_y` of all
     /// tokens.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "a backward has its forward's tensors and more"
-    )]
     pub fn backward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         saved: &MlpSaved,
         x: Tensor,
         grad_y: Tensor,
         grad_x: Tensor,
-        microbatch: u32,
     ) {
         let (grad_activation, grad_fc1) = (stage.scratch.grad_activation, stage.scratch.grad_fc1);
         self.fc2
             .input_gradient(rank, stage, grad_y, grad_activation);
         self.fc2
-            .weight_gradient(rank, stage, grad_y, saved.activation, microbatch);
+            .weight_gradient(rank, stage, grad_y, saved.activation);
         let operands = [saved.fc1, grad_activation, grad_fc1];
         self.activate(rank, stage, "backward", &operands);
-        self.fc1.bias_gradient(rank, stage, grad_fc1, microbatch);
+        self.fc1.bias_gradient(rank, stage, grad_fc1);
         self.fc1.input_gradient(rank, stage, grad_fc1, grad_x);
-        self.fc1
-            .weight_gradient(rank, stage, grad_fc1, x, microbatch);
+        self.fc1.weight_gradient(rank, stage, grad_fc1, x);
     }
 
     /// The activation's `forward` or `backward` kernel: fc1's output comes first in both.

@@ -17,6 +17,7 @@ mod linear;
 mod mlp;
 mod norm;
 mod parameter;
+mod pass;
 mod recompute;
 mod rope;
 mod shape;
@@ -25,8 +26,9 @@ mod tensor_parallel;
 mod transformer_layer;
 
 pub use dropout::{Generators, RESTORE_RNG, RNG_WORDS};
-pub use gpt::{Gpt, Saved};
+pub use gpt::{Ends, Gpt, Saved};
 pub use parameter::{Parameter, ParameterId, ParameterStore, Partition, Role, stage_parameters};
+pub use pass::{ParameterHooks, Pass};
 pub use recompute::{Recompute, Selective};
 pub use rope::rope_tables;
 pub use shape::{HEAD_DIM_MAX, ModelShape, Orders, ShapeError};

@@ -2,6 +2,7 @@
 //! arXiv:1607.06450), on the tokens that this rank holds.
 
 use crate::model::parameter::ParameterId;
+use crate::model::pass::Pass;
 use crate::model::stage::Stage;
 use crate::plan::Init;
 use crate::world::{Family, Rank, SlotFold, Tensor};
@@ -37,7 +38,15 @@ impl Norm {
 
     /// `out = norm(x)`, `[local tokens, hidden]`; `stats [local tokens, 1 or 2]` fp32 is kept for
     /// backward.
-    pub fn forward(&self, rank: &mut Rank, stage: &Stage, x: Tensor, stats: Tensor, out: Tensor) {
+    pub fn forward(
+        &self,
+        rank: &mut Rank,
+        stage: &mut Pass<'_>,
+        x: Tensor,
+        stats: Tensor,
+        out: Tensor,
+    ) {
+        stage.enter(rank, [self.weight].into_iter().chain(self.bias));
         let mut operands = vec![x, stage.store.value(self.weight)];
         operands.extend(self.bias.map(|bias| stage.store.value(bias)));
         operands.extend([stats, out]);
@@ -53,13 +62,14 @@ impl Norm {
     pub fn add_forward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         x: Tensor,
         y: Tensor,
         sum: Tensor,
         stats: Tensor,
         out: Tensor,
     ) {
+        stage.enter(rank, [self.weight].into_iter().chain(self.bias));
         let mut operands = vec![x, y, stage.store.value(self.weight)];
         operands.extend(self.bias.map(|bias| stage.store.value(bias)));
         operands.extend([sum, stats, out]);
@@ -95,12 +105,11 @@ impl Norm {
     pub fn backward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         saved: (Tensor, Tensor),
         grad_out: Tensor,
         residual: Option<Tensor>,
         grad_x: Tensor,
-        microbatch: u32,
     ) {
         let (x, stats) = saved;
         let rows = stage.shape.local_tokens();
@@ -120,7 +129,7 @@ impl Norm {
                 family: Family::NormWeightGrad,
                 addends,
                 slots: rows,
-                out: stage.store.slot(id, microbatch),
+                out: stage.slot(id),
                 init: Init::First,
                 order: stage.shape.orders.norm_weight_grad,
             };
@@ -129,5 +138,8 @@ impl Norm {
                 rank.fold("bias_grad", sum(grad_out, bias));
             }
         });
+        for parameter in [self.weight].into_iter().chain(self.bias) {
+            stage.leave(rank, parameter);
+        }
     }
 }

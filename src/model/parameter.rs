@@ -1,6 +1,8 @@
 //! The parameters of one rank: names, shapes, how each is cut out of the whole model's, and where
 //! each lies in the flat buffers.
 
+use std::ops::Range;
+
 use crate::model::shape::ModelShape;
 use crate::recipe::{Normalization, PositionEmbedding};
 use crate::world::Tensor;
@@ -70,6 +72,11 @@ impl Parameter {
             Role::SharedCopy => WORD_EMBEDDING,
             _ => &self.name,
         }
+    }
+
+    /// Whether it is the word embedding itself, no copy of it.
+    pub(super) fn is_embedding(&self) -> bool {
+        self.name == WORD_EMBEDDING
     }
 
     /// Whether the first and the last pipeline stage each hold one (Megatron-LM's
@@ -246,9 +253,12 @@ pub struct ParameterStore {
     pub parameters: Vec<Parameter>,
     /// First word of each parameter in the flat buffers.
     pub offsets: Vec<u32>,
+    /// Of each parameter: the flat words whose gradients are summed and reduced together.
+    pub buckets: Vec<Range<u32>>,
     /// `[flat length]`, in the model's type.
     pub values: Tensor,
-    /// `[microbatches, flat length]` fp32: one slot a microbatch, summed by a fold.
+    /// Bucket after bucket, `[microbatches, the bucket's words]` fp32: one slot a microbatch,
+    /// summed by a fold.
     pub slots: Tensor,
 }
 
@@ -262,7 +272,10 @@ impl ParameterStore {
     /// Where the gradient of one microbatch goes.
     pub fn slot(&self, id: ParameterId, microbatch: u32) -> Tensor {
         let place = id.0 as usize;
-        let start = microbatch * self.values.len + self.offsets[place];
+        let bucket = &self.buckets[place];
+        let microbatches = self.slots.len / self.values.len;
+        let within = microbatch * (bucket.end - bucket.start) + self.offsets[place] - bucket.start;
+        let start = microbatches * bucket.start + within;
         self.slots.slice(start, self.parameters[place].len())
     }
 

@@ -10,6 +10,7 @@ use crate::model::dropout::Site;
 use crate::model::linear::Linear;
 use crate::model::mlp::{Mlp, MlpSaved};
 use crate::model::norm::{Norm, stats_a_row};
+use crate::model::pass::Pass;
 use crate::model::stage::Stage;
 use crate::numerics::Dtype;
 use crate::world::{Rank, Tensor};
@@ -42,12 +43,14 @@ pub struct LayerSaved {
 }
 
 impl LayerSaved {
-    /// Memory of one layer. Parts that are computed again in the backward lie in `shared`.
+    /// Memory of one layer. Parts that are computed again in the backward lie in `shared`. Without
+    /// `keeps_output` the output's place is empty: it is set anew in each forward.
     pub fn allocate(
         rank: &mut Rank,
         stage: &Stage,
         name: &str,
         shared: Option<&LayerSaved>,
+        keeps_output: bool,
     ) -> LayerSaved {
         let shape = &stage.shape;
         let parts = stage.recompute.parts();
@@ -60,6 +63,7 @@ impl LayerSaved {
             shared.unwrap_or_else(|| rank.alloc(&format!("{name}.{part}"), dtype, len))
         };
         let (normed, stats) = (whole, rows);
+        let middle = new("middle", dtype, local, None);
         LayerSaved {
             input_normed: new("input_normed", dtype, normed, norms.map(|s| s.input_normed)),
             mlp_normed: new("mlp_normed", dtype, normed, norms.map(|s| s.mlp_normed)),
@@ -70,8 +74,11 @@ impl LayerSaved {
                 norms.map(|s| s.input_stats),
             ),
             mlp_stats: new("mlp_stats", Dtype::F32, stats, norms.map(|s| s.mlp_stats)),
-            middle: new("middle", dtype, local, None),
-            output: new("output", dtype, local, None),
+            middle,
+            output: match keeps_output {
+                true => new("output", dtype, local, None),
+                false => middle.slice(0, 0),
+            },
             attention: {
                 let shared = shared.filter(|_| parts.core_attention);
                 let shared = shared.map(|s| &s.attention);
@@ -89,6 +96,14 @@ impl LayerSaved {
         let Tensor { dtype, len, .. } = self.output;
         LayerSaved {
             output: rank.alloc(&format!("{name}.output"), dtype, len),
+            ..self
+        }
+    }
+
+    /// The same memory, with no place for the output.
+    pub fn without_output(self) -> LayerSaved {
+        LayerSaved {
+            output: self.middle.slice(0, 0),
             ..self
         }
     }
@@ -130,7 +145,7 @@ impl TransformerLayer {
     pub fn forward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         saved: &LayerSaved,
         input: Tensor,
         rng: Tensor,
@@ -182,13 +197,12 @@ impl TransformerLayer {
     pub fn backward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         saved: &LayerSaved,
         input: Tensor,
         rng: Tensor,
         grad_output: Tensor,
         grad_input: Tensor,
-        microbatch: u32,
     ) {
         let reduced = stage.scratch.reduced;
         let partial = stage.partial_for(reduced);
@@ -196,19 +210,19 @@ impl TransformerLayer {
 
         self.rerun_mlp(rank, stage, saved);
         let end = self.mlp_end();
-        let grad_y = self.enter_backward(rank, stage, end, grad_output, rng, microbatch);
+        let grad_y = self.enter_backward(rank, stage, end, grad_output, rng);
         let x = saved.mlp_normed;
         self.mlp
-            .backward(rank, stage, &saved.mlp, x, grad_y, partial, microbatch);
+            .backward(rank, stage, &saved.mlp, x, grad_y, partial);
         rank.module(&self.module, |rank| stage.reduce(rank, partial, reduced));
         let kept = (saved.middle, saved.mlp_stats);
         let around = Some(grad_output);
         self.mlp_norm
-            .backward(rank, stage, kept, reduced, around, grad_middle, microbatch);
+            .backward(rank, stage, kept, reduced, around, grad_middle);
 
         self.rerun_attention(rank, stage, saved, input, rng);
         let end = self.attention_end();
-        let grad_y = self.enter_backward(rank, stage, end, grad_middle, rng, microbatch);
+        let grad_y = self.enter_backward(rank, stage, end, grad_middle, rng);
         let x = saved.input_normed;
         self.attention.backward(
             rank,
@@ -219,13 +233,12 @@ impl TransformerLayer {
             partial,
             self.attention_site(),
             rng,
-            microbatch,
         );
         rank.module(&self.module, |rank| stage.reduce(rank, partial, reduced));
         let kept = (input, saved.input_stats);
         let around = Some(grad_middle);
         self.input_norm
-            .backward(rank, stage, kept, reduced, around, grad_input, microbatch);
+            .backward(rank, stage, kept, reduced, around, grad_input);
     }
 
     /// After a forward whose activations will be computed again: what they were.
@@ -282,11 +295,10 @@ impl TransformerLayer {
     fn enter_backward(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         (linear, site): (&Linear, Site),
         grad: Tensor,
         rng: Tensor,
-        microbatch: u32,
     ) -> Tensor {
         let mut masked = grad;
         if stage.drops() {
@@ -295,7 +307,7 @@ impl TransformerLayer {
                 stage.dropout(rank, site, rng, grad, masked);
             });
         }
-        linear.bias_gradient(rank, stage, masked, microbatch);
+        linear.bias_gradient(rank, stage, masked);
         rank.module(&self.module, |rank| {
             stage.gather(rank, masked, stage.scratch.gathered)
         })

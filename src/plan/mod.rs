@@ -28,6 +28,7 @@
 //! ```
 
 pub mod all_to_all_sum;
+mod arranged;
 mod build;
 mod canonical;
 mod channels;
@@ -44,6 +45,7 @@ mod shape;
 mod tree;
 mod walk;
 
+pub use arranged::{Carrier, arranged};
 pub use canonical::Digest;
 pub use channels::{Channel, Communicator};
 pub use request::{Backend, Collective, PLAN_BASIS, PlanError, Reduction, Request};

@@ -22,7 +22,7 @@ use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
 use crate::prove::{Grade, origin, token, uncovered, vacuity, witness};
 use crate::scenario::{ChoiceVariable, OracleKind, Scope, Values};
-use crate::train::Trainer;
+use crate::train::{FIRST_BUCKETS, Trainer};
 use crate::world::{GroupId, RunRecord};
 
 /// Probability that L5's bound may be wrong.
@@ -285,6 +285,12 @@ fn unread_everywhere(resumptions: &[(Vec<u32>, Resumption)]) -> BTreeSet<Compone
     all.fold(first, |unread, other| &unread & &other)
 }
 
+/// Why a process's first step is reduced otherwise than a later one.
+const BUCKETS_ANEW: &str = "torch's DistributedDataParallel lays its buckets out anew after a \
+    process's first backward, in an order that no checkpoint holds: the resumed run reduces its \
+    first step in the buckets that a process starts with, where a ring adds ranks in other orders \
+    (find_unused_parameters = true keeps the first buckets)";
+
 /// What went wrong with one resumed run, in words.
 pub(super) fn resumption_text(found: &Resumption) -> String {
     let mut parts = Vec::new();
@@ -305,8 +311,11 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
         ));
     }
     if let Some(difference) = &found.first_node {
-        let NodeDifference { a, .. } = difference;
+        let NodeDifference { a, b, .. } = difference;
         parts.push(format!("bits part at {} on rank {}", a.site, a.rank));
+        if b.site.op == *FIRST_BUCKETS {
+            parts.push(BUCKETS_ANEW.to_string());
+        }
     } else if let Some((step, rank)) = found.first_step {
         parts.push(format!("bits part in step {step} on rank {rank}"));
     }

@@ -19,9 +19,6 @@ use crate::prove::{Progress, faults, grade, memory};
 use crate::scenario::{OracleKind, Scenario};
 use crate::world::{Observer, RunOptions, RunRecord};
 
-/// Steps in which hazards are looked for: a program repeats itself after its first step.
-pub(super) const HAZARD_STEPS: u32 = 2;
-
 /// How a check is carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
@@ -163,7 +160,7 @@ pub fn reference_run(
     let options = RunOptions {
         checkpoint_after: memory::states_kept(scenario),
         cuts,
-        hazard_steps_max: HAZARD_STEPS,
+        hazard_steps_max: memory::hazard_steps(scenario),
         measure_writes: true,
         faults: session.corruption(),
         ..RunOptions::default()

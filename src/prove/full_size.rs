@@ -66,7 +66,9 @@ impl FullSizeCounts {
     fn layout_size(&self, family: Family, size: &FullSize) -> u64 {
         let tensor = u64::from(size.tensor_model_parallel_size);
         match family {
-            Family::DpGradients | Family::LossMean => u64::from(size.data_parallel_size),
+            Family::DpGradients | Family::FirstBuckets | Family::LossMean => {
+                u64::from(size.data_parallel_size)
+            }
             Family::MicrobatchAccumulation => u64::from(size.microbatch_count),
             Family::WgradSplitK => u64::from(size.wgrad_splits),
             Family::NormGlobal if self.sharded => size.world_size(),

@@ -139,6 +139,22 @@ pub(super) fn states_kept(scenario: &Scenario) -> BTreeSet<u32> {
     kept
 }
 
+/// Steps in which hazards are looked for: a program repeats itself after its first step.
+const HAZARD_STEPS: u32 = 2;
+
+/// The first step whose forward gathers what the step before left to it.
+pub(super) fn first_overlapped_gather(scenario: &Scenario) -> Option<u32> {
+    let kept = states_kept(scenario);
+    (2..=scenario.steps).find(|step| !kept.contains(&(step - 1)))
+}
+
+/// How many steps are watched for hazards: as many as it takes to see an overlapped gather, too.
+pub(super) fn hazard_steps(scenario: &Scenario) -> u32 {
+    let gather = first_overlapped_gather(scenario);
+    let gather = gather.filter(|_| scenario.recipe.overlap_param_gather);
+    gather.unwrap_or(HAZARD_STEPS).max(HAZARD_STEPS)
+}
+
 impl std::fmt::Display for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gib = |bytes: u64| bytes as f64 / GIB as f64;
@@ -209,6 +225,32 @@ mod tests {
                 "{set:?}: {estimate} for {found}"
             );
         }
+    }
+
+    /// The state after step 1 is always kept, and waits for all parameters.
+    #[test]
+    fn an_overlapped_gather_is_watched() {
+        let switches = [
+            "recipe.use_distributed_optimizer=true",
+            "recipe.overlap_grad_reduce=true",
+            "recipe.overlap_param_gather=true",
+        ];
+        let watched = |more: &[&'static str]| {
+            let scenario = scenario(&[&switches[..], more].concat());
+            (first_overlapped_gather(&scenario), hazard_steps(&scenario))
+        };
+        assert_eq!(
+            watched(&["steps=5", "checkpoint.restarts=[[3]]"]),
+            (Some(3), 3)
+        );
+        let often = ["steps=5", "checkpoint.restarts=[[2], [3]]"];
+        assert_eq!(watched(&often), (Some(5), 5));
+        assert_eq!(
+            watched(&["steps=2", "checkpoint.restarts=[[1]]"]),
+            (None, 2)
+        );
+        let plain = scenario(&["steps=5", "checkpoint.restarts=[[3]]"]);
+        assert_eq!(hazard_steps(&plain), 2);
     }
 
     #[test]

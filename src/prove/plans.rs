@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::plan::{
-    Backend, Collective, Combine, Environment, Plan, Reduction, Request, Selector, scaled_together,
+    Backend, Carrier, Collective, Combine, Environment, Plan, Reduction, Request, Selector,
+    arranged, scaled_together,
 };
 use crate::prove::twins::Twins;
 use crate::topology::Allocation;
+use crate::train::TorchBuckets;
 use crate::world::command::CollectiveKind;
-use crate::world::{CollectiveShape, Communicator, PlanSource};
+use crate::world::{CollectiveShape, Communicator, Family, PlanSource};
 
 /// Plans by allocation; value k of the placement variable is allocation k.
 pub struct AllocationPlans {
@@ -17,6 +19,11 @@ pub struct AllocationPlans {
     communicators: Arc<[Communicator]>,
     /// The buffers that the scenario's stand for; `None`: they stand for themselves.
     twins: Option<Twins>,
+    backend: Backend,
+    /// What gradients travel in, where torch's DDP reduces them.
+    torch: Option<TorchBuckets>,
+    /// Their plans, of a process's first step or of later ones.
+    in_buckets: Mutex<BTreeMap<(u32, bool), Arc<[Arc<Plan>]>>>,
     /// Plans of small buffers that stand for large ones.
     scaled: Mutex<BTreeMap<ScaledKey, Scaled>>,
 }
@@ -48,8 +55,47 @@ impl AllocationPlans {
             selectors,
             communicators,
             twins,
+            backend: Backend::Nccl,
+            torch: None,
+            in_buckets: Mutex::default(),
             scaled: Mutex::default(),
         }
+    }
+
+    /// Collectives of another library; gradients in the buckets of torch's DDP.
+    pub fn of_torch(mut self, backend: Backend, buckets: Option<TorchBuckets>) -> Self {
+        assert!(buckets.is_none() || self.twins.is_none(), "own sizes");
+        (self.backend, self.torch) = (backend, buckets);
+        self
+    }
+
+    /// The plans of all gradients at once, each element's that of its place in its bucket.
+    fn in_buckets(
+        &self,
+        shape: CollectiveShape,
+        buckets: &TorchBuckets,
+        is_first: bool,
+    ) -> Result<Arc<[Arc<Plan>]>, String> {
+        // A thread that panicked in here left at worst an entry out: the memory stays usable.
+        let mut known = self
+            .in_buckets
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(plans) = known.get(&(shape.group.0, is_first)) {
+            return Ok(plans.clone());
+        }
+        let mut carriers: Vec<Vec<Carrier>> = vec![Vec::new(); self.selectors.len()];
+        for bucket in buckets.in_step(is_first) {
+            let elements = bucket.iter().map(|range| range.end - range.start).sum();
+            let plans = self.of_elements(shape, elements)?;
+            for (list, plan) in carriers.iter_mut().zip(plans) {
+                list.push((plan, bucket.clone()));
+            }
+        }
+        let plan = |list: &Vec<Carrier>| Arc::new(arranged(list, shape.elements));
+        let plans: Arc<[Arc<Plan>]> = carriers.iter().map(plan).collect();
+        known.insert((shape.group.0, is_first), plans.clone());
+        Ok(plans)
     }
 
     /// The plans of a buffer of `elements`, one an allocation.
@@ -60,7 +106,7 @@ impl AllocationPlans {
             other => return Err(format!("{} adds nothing", other.name())),
         };
         let request = Request {
-            backend: Backend::Nccl,
+            backend: self.backend,
             members: &self.communicators[shape.group.0 as usize].ranks,
             collective,
             dtype: shape.dtype,
@@ -109,6 +155,11 @@ impl AllocationPlans {
 
 impl PlanSource for AllocationPlans {
     fn plans(&self, shape: CollectiveShape) -> Result<Arc<[Arc<Plan>]>, String> {
+        if let (Some(buckets), CollectiveKind::AllReduce { family, .. }) = (&self.torch, shape.kind)
+            && let Family::DpGradients | Family::FirstBuckets = family
+        {
+            return self.in_buckets(shape, buckets, family == Family::FirstBuckets);
+        }
         let own = [shape.elements];
         let twins = match &self.twins {
             None => own.to_vec(),

@@ -1,10 +1,10 @@
 //! Known switches that could remove a divergence, each tried on the scenario before it is advised.
 
-use crate::prove::check::{Findings, HAZARD_STEPS};
+use crate::prove::check::Findings;
 use crate::prove::outcome::Remedy;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Finding, Reach, Sweep};
-use crate::prove::{Progress, grade};
+use crate::prove::{Progress, grade, memory};
 use crate::recipe::{LocalOrder, Recipe};
 use crate::scenario::{Free, Scenario};
 use crate::world::{Family, RunOptions, WorldError};
@@ -42,7 +42,7 @@ pub fn tried(
         let mut sweep = Sweep::new(changed.sweep_options());
         let steps = changed.steps();
         let run = RunOptions {
-            hazard_steps_max: HAZARD_STEPS,
+            hazard_steps_max: memory::hazard_steps(&changed.scenario),
             ..RunOptions::default()
         };
         let record = match changed.run(&run, steps, None, &mut sweep) {

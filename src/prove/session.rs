@@ -9,7 +9,7 @@ use crate::engine::{Engine, EngineError, EngineIdentity};
 use crate::fault::{BitFlip, Fault};
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
-use crate::plan::{Environment, EnvironmentError};
+use crate::plan::{Backend, Environment, EnvironmentError};
 use crate::prove::check::CheckOptions;
 use crate::prove::faults::Unmet;
 use crate::prove::full_size::FullSizeCounts;
@@ -18,12 +18,12 @@ use crate::prove::plans::AllocationPlans;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
-use crate::recipe::ReshardLayout;
+use crate::recipe::{DistributedBackend, ReshardLayout};
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
     BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
-    OptionsError, Run, TrainOptions, program,
+    OptionsError, Run, TorchBuckets, TrainOptions, program,
 };
 use crate::world::{
     Communicator, GroupId, Observer, PlantedFault, RunOptions, RunRecord, Unobserved, World,
@@ -126,9 +126,16 @@ impl Session {
             true => &allocations[..],
             false => &allocations[..1],
         };
-        let twins = Twins::of(&scenario, &options);
+        let torch = TorchBuckets::of(&options);
+        // Buckets of a full-size model are Megatron's: torch's stand for themselves.
+        let twins = Twins::of(&scenario, &options).filter(|_| torch.is_none());
         let plans_at_full_size = twins.is_some();
         let plans = AllocationPlans::new(varying, &environment, communicators.clone(), twins);
+        let backend = match scenario.recipe.distributed_backend {
+            DistributedBackend::Nccl => Backend::Nccl,
+            DistributedBackend::Gloo => Backend::Gloo,
+        };
+        let plans = plans.of_torch(backend, torch);
         let registry = Arc::new(Registry::new()?);
         let bytes: Arc<[u8]> = match &scenario.data {
             Data::BuiltIn => BUILT_IN_TEXT.as_bytes().into(),
@@ -231,7 +238,11 @@ impl Session {
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, WorldError> {
         let initial = Initial::Seeded(self.options.seed);
-        let run = Run { steps, checkpoint };
+        let run = Run {
+            steps,
+            checkpoint,
+            saves_after: memory::states_kept(&self.scenario),
+        };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);
         let named = self.scenario.faults.named.iter().cloned();
         let mut options = options.clone();

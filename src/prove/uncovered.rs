@@ -1,7 +1,7 @@
 //! What a check says nothing about.
 
 use crate::diagnostic::escaped;
-use crate::prove::check::HAZARD_STEPS;
+use crate::prove::memory;
 use crate::prove::session::Session;
 use crate::recipe::Recipe;
 
@@ -19,10 +19,12 @@ pub(super) fn sentences(session: &Session) -> Vec<String> {
     ];
     list.extend(own_arithmetic(session));
     let recipe = &session.scenario.recipe;
-    list.extend(run_synchronously(recipe));
+    list.extend(asynchronous_saves(recipe));
+    list.extend(unseen_gathers(session));
     list.extend(session.environment.assumed(&recipe.nccl_reductions()));
+    let watched = memory::hazard_steps(&session.scenario);
     list.push(format!(
-        "hazards after the first {HAZARD_STEPS} steps, and anything after step {}",
+        "hazards after the first {watched} steps, and anything after step {}",
         session.scenario.steps
     ));
     list.push(match session.plans_at_full_size {
@@ -79,26 +81,20 @@ fn own_arithmetic(session: &Session) -> Option<String> {
 }
 
 /// What the job does beside the training and the simulation does in its place.
-fn run_synchronously(recipe: &Recipe) -> impl Iterator<Item = String> {
-    let switches = [
-        (
-            recipe.async_save,
-            "async_save: the checkpoint is saved before the next step",
-        ),
-        (
-            recipe.overlap_grad_reduce,
-            "overlap_grad_reduce: gradients are reduced after the last backward",
-        ),
-        (
-            recipe.overlap_param_gather,
-            "overlap_param_gather: parameters are gathered before the next forward",
-        ),
-        (
-            recipe.num_virtual_stages_per_pipeline_rank > 1,
-            "overlap_p2p_comm, Megatron's default in an interleaved pipeline: sends between \
-             stages end before the next computation",
-        ),
-    ];
-    let on = switches.into_iter().filter(|(on, _)| *on);
-    on.map(|(_, what)| format!("hazards of {what} here; run synchronously, and not checked"))
+fn asynchronous_saves(recipe: &Recipe) -> Option<String> {
+    let sentence = "hazards of async_save: the checkpoint is saved before the next step here; run \
+        synchronously, and not checked";
+    recipe.async_save.then(|| sentence.to_string())
+}
+
+/// A save waits for all parameters, and a process's first step has nothing to gather: in a short
+/// run no gather is left to a forward.
+fn unseen_gathers(session: &Session) -> Option<String> {
+    let overlaps = session.scenario.recipe.overlap_param_gather;
+    let unseen = overlaps && memory::first_overlapped_gather(&session.scenario).is_none();
+    unseen.then(|| {
+        "hazards of overlap_param_gather: the state is kept after every step but the last, and no \
+         gather is left to the next forward; check more steps"
+            .to_string()
+    })
 }

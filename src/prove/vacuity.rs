@@ -73,7 +73,7 @@ fn change(family: Family, point: &SilentPoint) -> String {
 /// What decides how many addends the family has, in words.
 fn key(family: Family) -> String {
     match (family, size_key(family)) {
-        (Family::DpGradients | Family::LossMean, key) => {
+        (Family::DpGradients | Family::FirstBuckets | Family::LossMean, key) => {
             format!("data_parallel_size ({key} over tensor and pipeline parallel size)")
         }
         (Family::MicrobatchAccumulation, key) => format!("microbatches ({key})"),
@@ -90,7 +90,9 @@ pub fn size_key(family: Family) -> &'static str {
         Family::TensorParallel | Family::VocabCrossEntropy | Family::NormWeightTp => {
             "tensor_model_parallel_size"
         }
-        Family::DpGradients | Family::LossMean | Family::NormGlobal => "world_size",
+        Family::DpGradients | Family::FirstBuckets | Family::LossMean | Family::NormGlobal => {
+            "world_size"
+        }
         Family::WgradSplitK => "determinism.wgrad_splits",
         Family::MicrobatchAccumulation => "global_batch_size",
         Family::EmbeddingGrad

@@ -101,3 +101,45 @@ impl RecomputeModule {
         ("layernorm", RecomputeModule::Layernorm),
     ];
 }
+
+/// Whose data parallelism reduces the gradients. Not an argument of Megatron-LM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataParallelKind {
+    /// Megatron-LM's `DistributedDataParallel`.
+    #[default]
+    Megatron,
+    /// `torch.nn.parallel.DistributedDataParallel`.
+    Torch,
+}
+
+impl DataParallelKind {
+    pub const WORDS: [(&str, DataParallelKind); 2] = [
+        ("megatron", DataParallelKind::Megatron),
+        ("torch", DataParallelKind::Torch),
+    ];
+
+    pub(super) fn is_default(&self) -> bool {
+        *self == DataParallelKind::default()
+    }
+}
+
+/// `--distributed-backend`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DistributedBackend {
+    #[default]
+    Nccl,
+    Gloo,
+}
+
+impl DistributedBackend {
+    pub const WORDS: [(&str, DistributedBackend); 2] = [
+        ("nccl", DistributedBackend::Nccl),
+        ("gloo", DistributedBackend::Gloo),
+    ];
+
+    pub(super) fn is_default(&self) -> bool {
+        *self == DistributedBackend::default()
+    }
+}

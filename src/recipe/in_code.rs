@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Determinism, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe};
+use super::{
+    DataParallelKind, Determinism, DistributedBackend, LocalOrder, LrDecayStyle, Normalization,
+    PositionEmbedding, Recipe,
+};
 use crate::diagnostic::{Diagnostic, InvalidInput, Source};
 
 impl Recipe {
@@ -68,9 +71,15 @@ impl Recipe {
             use_distributed_optimizer: false,
             num_distributed_optimizer_instances: 1,
             overlap_grad_reduce: false,
+            align_grad_reduce: true,
             overlap_param_gather: false,
+            align_param_gather: true,
             ddp_reduce_scatter_with_fp32_accumulation: false,
             ddp_bucket_size: None,
+            ddp: DataParallelKind::Megatron,
+            bucket_cap_mb: None,
+            find_unused_parameters: false,
+            distributed_backend: DistributedBackend::Nccl,
             recompute_granularity: None,
             recompute_method: None,
             recompute_num_layers: 0,

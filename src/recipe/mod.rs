@@ -18,12 +18,13 @@ mod rules;
 mod scale;
 mod schedule_rules;
 mod shape;
+mod torch_rules;
 
 pub(crate) use environment::CUBLAS_WORKSPACES;
 
 pub use argument::{
-    LrDecayStyle, Normalization, PositionEmbedding, RecomputeGranularity, RecomputeMethod,
-    RecomputeModule,
+    DataParallelKind, DistributedBackend, LrDecayStyle, Normalization, PositionEmbedding,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule,
 };
 pub use buffers::{BUFFER_WORDS_MAX, BufferSizes, QUERY_GRAD_BLOCKS, StepSizes};
 pub use limits::*;
@@ -167,11 +168,28 @@ pub struct Recipe {
     /// Replicas of the sharded optimizer state along data parallelism.
     pub num_distributed_optimizer_instances: u32,
     pub overlap_grad_reduce: bool,
+    /// The stages behind the first one reduce in the pipeline's bubble; true unless given, as in
+    /// Megatron.
+    pub align_grad_reduce: bool,
     pub overlap_param_gather: bool,
+    /// An interleaved pipeline gathers a chunk's buckets together; true unless given.
+    pub align_param_gather: bool,
     pub ddp_reduce_scatter_with_fp32_accumulation: bool,
     /// Parameters in a bucket; one bucket when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ddp_bucket_size: Option<u32>,
+
+    // --- torch's DistributedDataParallel ---
+    #[serde(skip_serializing_if = "DataParallelKind::is_default")]
+    pub ddp: DataParallelKind,
+    /// MiB at which its buckets close.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket_cap_mb: Option<f32>,
+    /// Its buckets are never laid out anew.
+    #[serde(skip_serializing_if = "is_false")]
+    pub find_unused_parameters: bool,
+    #[serde(skip_serializing_if = "DistributedBackend::is_default")]
+    pub distributed_backend: DistributedBackend,
 
     // --- recompute and checkpoints ---
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,6 +205,10 @@ pub struct Recipe {
     pub determinism: Determinism,
     /// Environment of the job: `NCCL_ALGO` and its kin.
     pub env: BTreeMap<String, String>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Recipe {

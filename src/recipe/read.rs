@@ -2,8 +2,9 @@
 
 use super::rules::{self, Draft};
 use super::{
-    Determinism, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe,
-    RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, limits::*, schedule_rules,
+    DataParallelKind, Determinism, DistributedBackend, LocalOrder, LrDecayStyle, Normalization,
+    PositionEmbedding, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule, environment,
+    limits::*, schedule_rules, torch_rules,
 };
 use crate::diagnostic::Findings;
 use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
@@ -37,6 +38,7 @@ pub(super) fn full_size_recipe(
     rules::layout(&draft, &table.place, findings);
     if findings.error_count() == errors_before {
         schedule_rules::schedules(&recipe, table, findings);
+        torch_rules::torch_ddp(&recipe, table, findings);
     }
     (findings.error_count() == errors_before).then_some(recipe)
 }
@@ -161,6 +163,7 @@ fn assembled(reader: &mut Reader<'_>, draft: &Draft) -> Recipe {
     model(reader, &mut recipe);
     optimizer(reader, &mut recipe);
     overlap_and_recompute(reader, &mut recipe);
+    torch_ddp(reader, &mut recipe);
     recipe.env = match reader.table("env") {
         Some(table) => environment::environment(table, reader.findings),
         None => Default::default(),
@@ -223,7 +226,9 @@ fn optimizer(reader: &mut Reader<'_>, recipe: &mut Recipe) {
 
 fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
     recipe.overlap_grad_reduce = reader.boolean("overlap_grad_reduce", false).value;
+    recipe.align_grad_reduce = reader.boolean("align_grad_reduce", true).value;
     recipe.overlap_param_gather = reader.boolean("overlap_param_gather", false).value;
+    recipe.align_param_gather = reader.boolean("align_param_gather", true).value;
     recipe.ddp_bucket_size = bucket_size(reader);
     let words = &RecomputeGranularity::WORDS;
     recipe.recompute_granularity = optional_word(reader, "recompute_granularity", words);
@@ -236,6 +241,16 @@ fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
         .words("recompute_modules", &RecomputeModule::WORDS)
         .unwrap_or_default();
     recipe.async_save = reader.boolean("async_save", false).value;
+}
+
+fn torch_ddp(reader: &mut Reader<'_>, recipe: &mut Recipe) {
+    let (words, default) = (&DataParallelKind::WORDS, DataParallelKind::default());
+    recipe.ddp = reader.word("ddp", words, default).value;
+    let cap = reader.real("bucket_cap_mb", 1e-6..=1e6, Some(25.0));
+    recipe.bucket_cap_mb = cap.place.is_some().then_some(cap.value);
+    recipe.find_unused_parameters = reader.boolean("find_unused_parameters", false).value;
+    let (words, default) = (&DistributedBackend::WORDS, DistributedBackend::default());
+    recipe.distributed_backend = reader.word("distributed_backend", words, default).value;
 }
 
 fn bucket_size(reader: &mut Reader<'_>) -> Option<u32> {

@@ -19,6 +19,8 @@ const VECTOR: u32 = 4;
 /// Consecutive words of the flat buffers, reduced together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
+    /// The model chunk that its parameters are of.
+    pub chunk: usize,
     pub range: Range<u32>,
 }
 
@@ -91,7 +93,8 @@ impl FlatLayout {
         for bucket in &buffer.buckets {
             let range = at(bucket.offset)..at(bucket.offset + bucket.elements);
             assert_eq!((range.end - range.start) % self.shards, 0);
-            self.buckets.push(Bucket { range });
+            let chunk = self.chunks.len();
+            self.buckets.push(Bucket { chunk, range });
         }
         self.offsets.extend(offsets);
         self.parameters.extend(parameters);
@@ -100,6 +103,12 @@ impl FlatLayout {
             parameters: first..self.parameters.len(),
             words: start..self.len(),
         });
+    }
+
+    /// The number of the bucket that holds a flat word.
+    pub fn bucket_at(&self, word: u32) -> usize {
+        self.buckets
+            .partition_point(|bucket| bucket.range.end <= word)
     }
 
     /// Words of a flat buffer.

@@ -189,5 +189,10 @@ impl TrainOptions {
         }
         // The input and its gradient, and the output of each unit that is computed again.
         buffers.add(in_flight * (2 + units.len() as u64), sizes.local);
+        // Messages that an interleaved pipeline receives ahead of their slots.
+        let group = self.microbatch_group_size_per_virtual_pipeline_stage;
+        let ahead = group.saturating_sub(self.layout.pipeline_model_parallel_size) + 2;
+        let several = self.layout.num_virtual_stages_per_pipeline_rank > 1;
+        buffers.add(2 * u64::from(several) * u64::from(ahead), sizes.local);
     }
 }

@@ -8,10 +8,10 @@ use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
 use crate::recipe::LrDecayStyle;
 use crate::train::bucket::FlatLayout;
-use crate::train::gradient::{Reduction, shards};
+use crate::train::gradient::{Reduction, bucket_module, shards};
 use crate::train::options::TrainOptions;
 use crate::train::process_groups::GroupIds;
-use crate::world::{Family, GroupId, LocalOrder, Phase, Rank, SlotFold, Tensor};
+use crate::world::{Family, Handle, LocalOrder, Phase, Rank, SlotFold, Tensor};
 
 /// Optimizer state. All but the cells has the shard's length.
 #[derive(Clone, Debug)]
@@ -138,13 +138,11 @@ impl Optimizer {
         }
     }
 
-    /// One step on the reduced gradients; the model's parameters are whole again afterwards.
+    /// One step on the reduced gradients. With the distributed optimizer only this rank's shard of
+    /// the model's parameters is new afterwards, until the buckets are gathered.
     pub fn step(&self, rank: &mut Rank, reduction: &Reduction<'_>, grads: Tensor) {
         let Reduction {
-            options,
-            layout,
-            store,
-            groups,
+            options, groups, ..
         } = *reduction;
         rank.set_phase(Phase::Optimizer);
         rank.module("optimizer", |rank| {
@@ -156,9 +154,6 @@ impl Optimizer {
             rank.launch("advance", "optimizer_advance", [1, 1, 1], &cells, &betas);
             self.set_learning_rate(rank, options);
             self.adamw(rank, options, grads);
-            if shards(options) {
-                self.gather(rank, store, layout, groups.intra_instance);
-            }
         });
         rank.module("opt_param_scheduler", |rank| {
             let samples = [options.global_batch_size];
@@ -259,19 +254,29 @@ impl Optimizer {
         rank.launch("adamw", "adamw", [count, 1, 1], &operands, &params);
     }
 
-    /// Every rank's shard into every rank's parameters, bucket by bucket.
-    fn gather(&self, rank: &mut Rank, store: &ParameterStore, layout: &FlatLayout, group: GroupId) {
-        let ranks = layout.len() / layout.shard_len();
-        let mut handles = Vec::with_capacity(layout.buckets.len());
-        for (number, bucket) in layout.buckets.iter().enumerate() {
-            let (start, len) = (bucket.range.start, bucket.len());
-            let shard = self.model.slice(start / ranks, len / ranks);
-            let whole = store.values.slice(start, len);
-            let handle = rank.edge(&format!("param_gather.bucket{number}"), |rank| {
+    /// Every rank's shard of a bucket into every rank's parameters (Megatron-LM,
+    /// `_ParamAndGradBucketGroup.start_param_sync`).
+    pub fn gather(&self, rank: &mut Rank, reduction: &Reduction<'_>, number: usize) -> Handle {
+        let (options, layout) = (reduction.options, reduction.layout);
+        let ranks = options.layout.instance_size();
+        let bucket = &layout.buckets[number];
+        let (start, len) = (bucket.range.start, bucket.len());
+        let shard = self.model.slice(start / ranks, len / ranks);
+        let whole = reduction.store.values.slice(start, len);
+        let group = reduction.groups.intra_instance;
+        rank.module(&bucket_module(number), |rank| {
+            rank.edge(&format!("param_gather.bucket{number}"), |rank| {
                 rank.all_gather("all_gather", group, shard, whole)
-            });
-            handles.push(handle);
+            })
+        })
+    }
+
+    /// All buckets, before anything else.
+    pub fn gather_all(&self, rank: &mut Rank, reduction: &Reduction<'_>) {
+        rank.set_phase(Phase::Optimizer);
+        for number in 0..reduction.layout.buckets.len() {
+            let handle = self.gather(rank, reduction, number);
+            rank.module(&bucket_module(number), |rank| rank.wait(handle));
         }
-        handles.into_iter().for_each(|handle| rank.wait(handle));
     }
 }

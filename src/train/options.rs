@@ -1,11 +1,11 @@
 //! What is trained and how: plain data under Megatron-LM's argument names.
 
-use crate::job::{ScheduleError, Slot, interleaved, one_f_one_b};
+use crate::job::{DdpOptions, ScheduleError, Slot, interleaved, one_f_one_b};
 use crate::model::{ModelShape, Orders, Recompute, Selective, ShapeError};
 use crate::numerics::Dtype;
 use crate::recipe::{
-    BUFFER_WORDS_MAX, LrDecayStyle, MICROBATCH_COUNT_MAX, Recipe, RecomputeGranularity,
-    RecomputeMethod, RecomputeModule, StepSizes,
+    BUFFER_WORDS_MAX, DataParallelKind, LrDecayStyle, MICROBATCH_COUNT_MAX, Recipe,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule, StepSizes,
 };
 use crate::train::layout::{Layout, LayoutError};
 
@@ -28,10 +28,17 @@ pub struct TrainOptions {
     /// Elements at which a bucket closes, where gradients are reduced during backward; `None` is
     /// Megatron's `max(40,000,000, 1,000,000 data_parallel_size)`.
     pub ddp_bucket_size: Option<u32>,
-    /// Cuts the first stage's gradients into buckets. Reductions and gathers run after backward
-    /// and after the step all the same: that they overlap is not simulated.
+    /// Cuts the first stage's gradients into buckets, which are reduced while the last backward
+    /// goes on; with `align_grad_reduce` the stages behind the first reduce in the pipeline's
+    /// bubble.
     pub overlap_grad_reduce: bool,
+    pub align_grad_reduce: bool,
+    /// Parameters are gathered in the next step's forward, bucket by bucket; with
+    /// `align_param_gather` an interleaved pipeline gathers a chunk's buckets together.
     pub overlap_param_gather: bool,
+    pub align_param_gather: bool,
+    /// torch's DistributedDataParallel reduces the gradients, not Megatron's.
+    pub torch_ddp: Option<DdpOptions>,
     pub lr: f32,
     pub lr_decay_style: LrDecayStyle,
     /// Steps until the learning rate is `min_lr`, warm-up included.
@@ -106,7 +113,10 @@ impl From<&Recipe> for TrainOptions {
                 .ddp_reduce_scatter_with_fp32_accumulation,
             ddp_bucket_size: recipe.ddp_bucket_size,
             overlap_grad_reduce: recipe.overlap_grad_reduce,
+            align_grad_reduce: recipe.align_grad_reduce,
             overlap_param_gather: recipe.overlap_param_gather,
+            align_param_gather: recipe.align_param_gather,
+            torch_ddp: torch_ddp(recipe),
             lr: recipe.lr,
             lr_decay_style: recipe.lr_decay_style,
             lr_decay_iters: recipe.lr_decay_iters,
@@ -121,6 +131,15 @@ impl From<&Recipe> for TrainOptions {
             recompute: recompute(recipe),
         }
     }
+}
+
+fn torch_ddp(recipe: &Recipe) -> Option<DdpOptions> {
+    let mebibytes = recipe.bucket_cap_mb.map(f64::from);
+    (recipe.ddp == DataParallelKind::Torch).then(|| DdpOptions {
+        bucket_cap: mebibytes.map(|mebibytes| (mebibytes * 1_048_576.0) as u64),
+        find_unused_parameters: recipe.find_unused_parameters,
+        ..DdpOptions::default()
+    })
 }
 
 /// Megatron-LM recomputes the core attention where no module is named.
@@ -175,6 +194,8 @@ pub enum OptionsError {
     Schedule(#[from] ScheduleError),
     #[error("num_distributed_optimizer_instances = {0} needs use_distributed_optimizer")]
     InstancesAlone(u32),
+    #[error("torch's DistributedDataParallel needs the whole model on every rank, in fp32")]
+    TorchDdp,
     #[error("full recomputation of 0 layers at a time")]
     RecomputesNoLayer,
     #[error("lr_warmup_iters = {warmup} is not below lr_decay_iters = {decay}")]
@@ -216,6 +237,9 @@ impl TrainOptions {
         if instances > 1 && !self.use_distributed_optimizer {
             return Err(OptionsError::InstancesAlone(instances));
         }
+        if self.torch_ddp.is_some() && !self.suits_torch_ddp() {
+            return Err(OptionsError::TorchDdp);
+        }
         if matches!(self.recompute, Recompute::Full { layers: 0, .. }) {
             return Err(OptionsError::RecomputesNoLayer);
         }
@@ -251,6 +275,13 @@ impl TrainOptions {
     pub fn lr_samples(&self) -> (u32, u32) {
         let samples = |iterations: u32| iterations * self.global_batch_size;
         (samples(self.lr_warmup_iters), samples(self.lr_decay_iters))
+    }
+
+    fn suits_torch_ddp(&self) -> bool {
+        let layout = &self.layout;
+        let is_whole = layout.tensor_model_parallel_size * layout.virtual_stages() == 1;
+        let is_plain = !self.use_distributed_optimizer && !self.overlap_grad_reduce;
+        is_whole && is_plain && self.model.params_dtype == Dtype::F32 && !self.grad_reduce_in_bf16
     }
 
     fn check_interleaving(&self) -> Result<(), OptionsError> {
@@ -387,7 +418,10 @@ pub(super) mod tests {
             ddp_reduce_scatter_with_fp32_accumulation: false,
             ddp_bucket_size: None,
             overlap_grad_reduce: false,
+            align_grad_reduce: true,
             overlap_param_gather: false,
+            align_param_gather: true,
+            torch_ddp: None,
             lr: 1e-3,
             lr_decay_style: LrDecayStyle::Constant,
             lr_decay_iters: 8,

@@ -1,8 +1,15 @@
 //! The microbatches of one step through this rank's model chunks.
 
+mod around;
+mod chunk;
+
 use crate::job::{Slot, Work};
-use crate::model::{Generators, Gpt, Saved};
-use crate::world::{Handle, Lane, Phase, Rank, Segments, Tensor};
+use crate::model::{Generators, Gpt};
+use crate::train::data_parallel::DataParallel;
+use crate::train::options::TrainOptions;
+use crate::world::{Handle, Phase, Rank, Segments, Tensor};
+use around::Around;
+pub use chunk::Chunk;
 
 /// Neighbours of a chunk, as global ranks. Chunks are dealt to stages in turn: after the last
 /// stage comes the next chunk of the first one.
@@ -12,34 +19,35 @@ pub struct Neighbours {
     pub next: Option<u32>,
 }
 
-/// Outputs and their gradients go on lanes of their own: with two stages and several chunks both
-/// travel between the same two ranks, in orders that are not each other's (Megatron-LM,
-/// `_p2p_ops`, gives them different process groups for that reason).
-const OUTPUTS: Lane = Lane(0);
-const GRADIENTS: Lane = Lane(1);
-
-/// A model chunk and its activations in flight.
-#[derive(Debug)]
-pub struct Chunk {
-    pub gpt: Gpt,
-    /// Activations in flight, by slot.
-    pub saved: Vec<Saved>,
-    /// The module that its messages are named by.
-    module: String,
-    neighbours: Neighbours,
-    /// Sends that still read a slot's output, and its input's gradient.
-    sending_output: Vec<Option<Handle>>,
-    sending_grad: Vec<Option<Handle>>,
+/// A message that another stage may still be reading.
+#[derive(Clone, Copy, Debug)]
+struct Sending {
+    handle: Handle,
+    chunk: usize,
+    /// A stage's output: a buffer of its own, which nobody needs once it is sent.
+    output: Option<Tensor>,
 }
 
 /// The model chunks of a rank, and what they share.
+///
+/// In the interleaved schedule sends and receives are waited for before the next forward, or the
+/// next backward: they overlap with what is computed between (Megatron-LM,
+/// `overlap_p2p_communication`, its default there). In 1F1B a send is issued together with the
+/// receive that the next computation needs, and both are waited for at once (p2p_communication.py,
+/// `send_forward_recv_backward` and its kin).
 #[derive(Debug)]
 pub struct Pipeline {
     pub chunks: Vec<Chunk>,
     schedule: Vec<Slot>,
-    /// `[local tokens, hidden]`: the gradient on its way down the layers.
-    grad: Tensor,
+    around: Vec<Around>,
+    overlaps: bool,
+    /// Whether the first two chunks gather their parameters when a step begins.
+    gathers_first: bool,
+    /// `[local tokens, hidden]`: the gradient on its way down the layers, where it starts here.
+    grad: Option<Tensor>,
     rng: Generators,
+    sending_output: Option<Sending>,
+    sending_grad: Option<Sending>,
 }
 
 /// What the first and the last stage know of a step's data.
@@ -57,159 +65,150 @@ pub struct StepData<'a> {
 }
 
 impl Pipeline {
-    /// `gpts` are the chunks with their neighbours, in order; `schedule` is what this stage works
-    /// on in a step.
+    /// `gpts` are the chunks of pipeline stage `stage` with their neighbours, in order.
     pub fn new(
         rank: &mut Rank,
+        options: &TrainOptions,
+        stage: u32,
         gpts: Vec<(Gpt, Neighbours)>,
-        schedule: Vec<Slot>,
         rng: Generators,
     ) -> Pipeline {
-        let shape = gpts[0].0.stage.shape.clone();
-        let words = shape.local_tokens() * shape.hidden_size;
+        let schedule = options.pipeline_schedule(stage);
+        let schedule = schedule.expect("the options were checked");
         let count = gpts.len();
+        let starts_gradient = gpts.iter().any(|(_, of)| of.next.is_none());
         let mut place = 0;
-        let chunks = gpts
-            .into_iter()
-            .enumerate()
-            .map(|(number, (gpt, neighbours))| {
-                let slots = in_flight(&schedule, number as u32);
-                let places = place..place + slots;
-                place = places.end;
-                Chunk {
-                    saved: places.map(|place| gpt.allocate(rank, place)).collect(),
-                    gpt,
-                    module: match count {
-                        1 => "pipeline".to_string(),
-                        _ => format!("pipeline.chunk{number}"),
-                    },
-                    neighbours,
-                    sending_output: vec![None; slots as usize],
-                    sending_grad: vec![None; slots as usize],
-                }
-            });
+        let mut chunks = Vec::with_capacity(count);
+        for (number, (gpt, neighbours)) in gpts.into_iter().enumerate() {
+            let slots = in_flight(&schedule, number as u32);
+            let module = match count {
+                1 => "pipeline".to_string(),
+                _ => format!("pipeline.chunk{number}"),
+            };
+            let places = place..place + slots;
+            place = places.end;
+            chunks.push(Chunk::new(rank, gpt, module, neighbours, places));
+        }
+        let shape = &options.model;
+        let words = shape.local_tokens() * shape.hidden_size;
         Pipeline {
-            chunks: chunks.collect(),
-            grad: rank.alloc("grad", shape.params_dtype, words),
+            chunks,
+            around: around::of(options, stage, &schedule),
+            overlaps: count > 1,
+            gathers_first: around::aligns_gathers(options),
+            grad: starts_gradient.then(|| rank.alloc("grad", shape.params_dtype, words)),
             schedule,
             rng,
+            sending_output: None,
+            sending_grad: None,
         }
     }
 
     /// Every microbatch forward and backward; gradients are in their slots, losses in `losses`.
-    pub fn run(&mut self, rank: &mut Rank, data: &StepData<'_>) {
-        for Slot {
-            work,
-            microbatch,
-            chunk,
-            ..
-        } in &self.schedule
-        {
-            let chunk = &mut self.chunks[*chunk as usize];
-            rank.set_microbatch(Some(*microbatch));
-            match work {
-                Work::Forward => chunk.forward(rank, data, *microbatch, self.rng),
-                Work::Backward => chunk.backward(rank, data, *microbatch, self.grad),
+    pub fn run(
+        &mut self,
+        rank: &mut Rank,
+        data: &StepData<'_>,
+        data_parallel: &mut DataParallel<'_>,
+    ) {
+        if self.gathers_first {
+            rank.set_phase(Phase::Forward);
+            (0..2).for_each(|chunk| data_parallel.gather_chunk(rank, chunk));
+        }
+        for place in 0..self.schedule.len() {
+            let (slot, around) = (self.schedule[place], self.around[place]);
+            rank.set_microbatch(Some(slot.microbatch));
+            match slot.work {
+                Work::Forward => {
+                    rank.set_phase(Phase::Forward);
+                    if let Some(chunk) = around.gathers_before {
+                        data_parallel.gather_chunk(rank, chunk);
+                    }
+                    self.forward(rank, data, slot, data_parallel);
+                }
+                Work::Backward => {
+                    rank.set_phase(Phase::Backward);
+                    self.backward(rank, data, slot, data_parallel);
+                }
+            }
+            self.exchange(rank, around);
+            if let Some(chunk) = around.reduces_after {
+                data_parallel.reduce_chunk(rank, chunk);
             }
         }
-        for chunk in &mut self.chunks {
-            chunk.finish(rank);
-        }
+        self.finish_send(rank, Work::Forward);
+        self.finish_send(rank, Work::Backward);
         rank.set_microbatch(None);
     }
-}
 
-impl Chunk {
-    fn slot(&self, microbatch: u32) -> usize {
-        microbatch as usize % self.saved.len()
+    fn forward(
+        &mut self,
+        rank: &mut Rank,
+        data: &StepData<'_>,
+        slot: Slot,
+        data_parallel: &mut DataParallel<'_>,
+    ) {
+        self.finish_send(rank, Work::Forward);
+        let chunk = slot.chunk as usize;
+        let mut hooks = data_parallel.hooks(chunk, slot.microbatch);
+        let sent = self.chunks[chunk].forward(rank, data, slot.microbatch, self.rng, &mut hooks);
+        self.sending_output = sent.map(|(handle, output)| Sending {
+            handle,
+            chunk,
+            output: Some(output),
+        });
     }
 
-    fn forward(&mut self, rank: &mut Rank, data: &StepData<'_>, microbatch: u32, rng: Generators) {
-        rank.set_phase(Phase::Forward);
-        let slot = self.slot(microbatch);
-        if let Some(handle) = self.sending_output[slot].take() {
-            rank.wait(handle);
-        }
-        let saved = &self.saved[slot];
-        self.gpt.stage.take_rng(rank, rng, saved.rng);
-        match self.neighbours.previous {
-            Some(previous) => rank.module(&self.module, |rank| {
-                let handle = rank.recv_on(OUTPUTS, "recv_forward", previous, saved.input);
-                rank.wait(handle);
-            }),
-            None => {
-                let tokens = self.microbatch_of(data.tokens, microbatch);
-                self.gpt.embed(rank, saved, tokens);
-            }
-        }
-        self.gpt.forward(rank, saved);
-        match self.neighbours.next {
-            Some(next) => {
-                let output = saved.output();
-                let handle = rank.module(&self.module, |rank| {
-                    rank.send_on(OUTPUTS, "send_forward", next, output)
-                });
-                self.sending_output[slot] = Some(handle);
-            }
-            None => {
-                let targets = self.microbatch_of(data.targets, microbatch);
-                let losses = self.microbatch_of(data.losses, microbatch);
-                self.gpt.loss(rank, saved, targets, losses);
-            }
-        }
+    fn backward(
+        &mut self,
+        rank: &mut Rank,
+        data: &StepData<'_>,
+        slot: Slot,
+        data_parallel: &mut DataParallel<'_>,
+    ) {
+        self.finish_send(rank, Work::Backward);
+        let chunk = slot.chunk as usize;
+        let mut hooks = data_parallel.hooks(chunk, slot.microbatch);
+        let sent = self.chunks[chunk].backward(rank, data, slot.microbatch, self.grad, &mut hooks);
+        self.sending_grad = sent.map(|handle| Sending {
+            handle,
+            chunk,
+            output: None,
+        });
     }
 
-    fn backward(&mut self, rank: &mut Rank, data: &StepData<'_>, microbatch: u32, grad: Tensor) {
-        rank.set_phase(Phase::Backward);
-        let slot = self.slot(microbatch);
-        if let Some(handle) = self.sending_grad[slot].take() {
-            rank.wait(handle);
-        }
-        let saved = &self.saved[slot];
-        match self.neighbours.next {
-            Some(next) => rank.module(&self.module, |rank| {
-                let handle = rank.recv_on(GRADIENTS, "recv_backward", next, grad);
-                rank.wait(handle);
-            }),
-            None => {
-                let targets = self.microbatch_of(data.targets, microbatch);
-                self.gpt
-                    .loss_backward(rank, saved, targets, data.loss_scale, grad, microbatch);
+    /// What follows a slot: the receive that stands beside its send, and both waits where they do
+    /// not overlap with anything.
+    fn exchange(&mut self, rank: &mut Rank, around: Around) {
+        if let Some((work, chunk)) = around.receives_after {
+            let chunk = &mut self.chunks[chunk];
+            chunk.receive(rank, work);
+            if !self.overlaps {
+                chunk.finish_receive(rank, work);
             }
         }
-        self.gpt.backward(rank, saved, grad, microbatch);
-        match self.neighbours.previous {
-            Some(previous) => {
-                let grad = saved.grad_input;
-                let handle = rank.module(&self.module, |rank| {
-                    rank.send_on(GRADIENTS, "send_backward", previous, grad)
-                });
-                self.sending_grad[slot] = Some(handle);
-            }
-            None => {
-                let segments = &data.segments[microbatch as usize];
-                self.gpt.embed_backward(rank, saved, segments, microbatch);
-            }
+        if !self.overlaps {
+            self.finish_send(rank, Work::Forward);
+            self.finish_send(rank, Work::Backward);
         }
     }
 
-    /// Waits for what is still being sent.
-    fn finish(&mut self, rank: &mut Rank) {
-        for slot in 0..self.saved.len() {
-            for handle in [
-                self.sending_output[slot].take(),
-                self.sending_grad[slot].take(),
-            ] {
-                handle.into_iter().for_each(|handle| rank.wait(handle));
+    /// Waits for what is still being sent. A stage's output is freed then, and not before
+    /// (schedules.py, `deallocate_output_tensor`).
+    fn finish_send(&mut self, rank: &mut Rank, work: Work) {
+        let sending = match work {
+            Work::Forward => self.sending_output.take(),
+            Work::Backward => self.sending_grad.take(),
+        };
+        let Some(sending) = sending else {
+            return;
+        };
+        rank.module(&self.chunks[sending.chunk].module, |rank| {
+            rank.wait(sending.handle);
+            if let Some(output) = sending.output {
+                rank.free(output);
             }
-        }
-    }
-
-    /// Row `microbatch` of a `[microbatches, tokens]` tensor that this stage must have.
-    fn microbatch_of(&self, tensor: Option<Tensor>, microbatch: u32) -> Tensor {
-        let tensor = tensor.expect("the first and the last stage hold the step's data");
-        let tokens = self.gpt.stage.shape.tokens();
-        tensor.slice(microbatch * tokens, tokens)
+        });
     }
 }
 

@@ -1,5 +1,6 @@
 //! A rank's whole program, as the world runs it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ pub struct Run {
     pub steps: Range<u32>,
     /// A fresh process restores what is in it; the rest starts as in a fresh start.
     pub checkpoint: Option<Arc<Checkpoint>>,
+    /// Steps at whose end the parameters are saved or compared: they wait for what other steps leave
+    /// to the next forward. Part of the program: runs that are compared have the same.
+    pub saves_after: BTreeSet<u32>,
 }
 
 /// The program of every rank. `options` and `corpus` have been checked; the world's communicators
@@ -37,7 +41,7 @@ pub fn program(
         let mut trainer = Trainer::new(rank, &options, groups, corpus, &initial, state)?;
         rank.end_setup()?;
         for step in run.steps.clone() {
-            trainer.step(rank, step)?;
+            trainer.step(rank, step, run.saves_after.contains(&step))?;
         }
         Ok(())
     }

@@ -9,6 +9,8 @@ use crate::train::batch::{Batch, vocabulary_segments};
 use crate::train::bucket::{ChunkRange, FlatLayout};
 use crate::train::checkpoint::RankState;
 use crate::train::corpus::Corpus;
+use crate::train::data_parallel::DataParallel;
+use crate::train::finalize::{PartialGradients, meet_embedding};
 use crate::train::gradient::{Gradients, Reduction, shards};
 use crate::train::initial::Initial;
 use crate::train::layout::Coordinates;
@@ -32,6 +34,8 @@ pub struct Trainer {
     store: ParameterStore,
     pub(super) layout: FlatLayout,
     pub gradients: Gradients,
+    /// Under sequence parallelism.
+    partial_gradients: Option<PartialGradients>,
     pub optimizer: Optimizer,
     /// `[1]` u32: samples consumed by the whole world.
     pub(super) data_position: Tensor,
@@ -39,6 +43,10 @@ pub struct Trainer {
     targets: Option<Tensor>,
     losses: Option<Tensor>,
     loss: Option<Tensor>,
+    /// Whether other ranks' shards of the parameters are those of the step before.
+    stale: bool,
+    /// No step of this process has ended.
+    is_first_step: bool,
 }
 
 impl Trainer {
@@ -65,6 +73,8 @@ impl Trainer {
         let stages = new_stages(rank, options, groups, place, &store, &layout);
         let optimizer = Optimizer::allocate(rank, options, &store, &layout);
         let gradients = Gradients::allocate(rank, options, &store, &layout);
+        let lists = (&store, &layout);
+        let partial_gradients = PartialGradients::allocate(rank, options, lists, place, &gradients);
         let rng = Generators {
             default: rank.alloc("rng", Dtype::U32, RNG_WORDS),
             model_parallel: rank.alloc("model_parallel_rng", Dtype::U32, RNG_WORDS),
@@ -84,9 +94,7 @@ impl Trainer {
                     (Gpt::new(rank, stage), neighbours)
                 });
                 let chunks = chunks.collect();
-                let schedule = options.pipeline_schedule(place.stage);
-                let schedule = schedule.expect("the options were checked");
-                Pipeline::new(rank, chunks, schedule, rng)
+                Pipeline::new(rank, options, place.stage, chunks, rng)
             },
             store,
             options: options.clone(),
@@ -95,7 +103,11 @@ impl Trainer {
             corpus,
             layout,
             gradients,
+            partial_gradients,
             optimizer,
+            // As Megatron, whose hooks are off in a process's first step.
+            stale: false,
+            is_first_step: true,
         };
         trainer.fill(rank, initial, state, rng)?;
         trainer.declare(rank, rng);
@@ -106,8 +118,9 @@ impl Trainer {
         &self.store
     }
 
-    /// One training step, up to and with the end of the step.
-    pub fn step(&mut self, rank: &mut Rank, step: u32) -> Result<(), RankError> {
+    /// One training step, up to and with the end of the step. `saves`: the parameters are looked at
+    /// then, so that no gather may be left to the next forward (Megatron-LM, `force_param_sync`).
+    pub fn step(&mut self, rank: &mut Rank, step: u32, saves: bool) -> Result<(), RankError> {
         rank.set_step(step);
         let batch = self.load(rank)?;
         let segments = self.segments(&batch);
@@ -119,17 +132,31 @@ impl Trainer {
             losses: self.losses,
             loss_scale: 1.0 / tokens_a_step as f32,
         };
-        self.pipeline.run(rank, &data);
-        self.mean_loss(rank);
         let reduction = Reduction {
             options: &self.options,
             layout: &self.layout,
             store: &self.store,
             groups: self.groups,
+            is_first_step: self.is_first_step,
         };
-        self.gradients.reduce(rank, &reduction);
-        self.optimizer
-            .step(rank, &reduction, self.gradients.reduced);
+        let (gradients, optimizer) = (&self.gradients, &self.optimizer);
+        let stage = self.place.stage;
+        let mut data_parallel =
+            DataParallel::new(reduction, gradients, optimizer, stage, self.stale);
+        self.pipeline.run(rank, &data, &mut data_parallel);
+        assert!(data_parallel.is_whole(), "a module has every parameter");
+        self.mean_loss(rank);
+        data_parallel.finish_gradients(rank);
+        if let Some(partial) = &self.partial_gradients {
+            partial.meet(rank, self.groups.tensor);
+        }
+        meet_embedding(rank, &reduction, gradients);
+        optimizer.step(rank, &reduction, gradients.reduced);
+        self.stale = shards(&self.options) && self.options.overlap_param_gather && !saves;
+        if shards(&self.options) && !self.stale {
+            optimizer.gather_all(rank, &reduction);
+        }
+        self.is_first_step = false;
         rank.module("data", |rank| {
             let cell = [self.data_position];
             let samples = [self.options.global_batch_size];
@@ -277,6 +304,10 @@ fn new_store(rank: &mut Rank, options: &TrainOptions, layout: &FlatLayout) -> Pa
     ParameterStore {
         parameters: layout.parameters.clone(),
         offsets: layout.offsets.clone(),
+        buckets: {
+            let bucket = |word: &u32| layout.buckets[layout.bucket_at(*word)].range.clone();
+            layout.offsets.iter().map(bucket).collect()
+        },
         values: rank.alloc("parameters", options.model.params_dtype, layout.len()),
         slots: rank.alloc("grad_slots", Dtype::F32, slots),
     }
@@ -289,6 +320,10 @@ fn chunk_store(store: &ParameterStore, chunk: &ChunkRange, microbatches: u32) ->
     ParameterStore {
         parameters: store.parameters[chunk.parameters.clone()].to_vec(),
         offsets: offsets.iter().map(|offset| offset - start).collect(),
+        buckets: store.buckets[chunk.parameters.clone()]
+            .iter()
+            .map(|bucket| bucket.start - start..bucket.end - start)
+            .collect(),
         values: store.values.slice(start, len),
         slots: store.slots.slice(microbatches * start, microbatches * len),
     }

@@ -24,6 +24,8 @@ pub enum Phase {
 pub enum Family {
     /// Gradients over data-parallel ranks.
     DpGradients,
+    /// The same in the buckets that torch's DistributedDataParallel has in a process's first step.
+    FirstBuckets,
     /// Partial results over tensor-parallel ranks, and their sequence-parallel form.
     TensorParallel,
     /// The sums and maxima of vocab-parallel cross-entropy.

@@ -127,8 +127,11 @@ fn recorded() -> BTreeMap<String, Vec<Sample>> {
     };
     for options in recipes() {
         options.check().expect("options fit");
-        let (steps, checkpoint) = (0..2, None);
-        let run = Run { steps, checkpoint };
+        let run = Run {
+            steps: 0..2,
+            checkpoint: None,
+            saves_after: Default::default(),
+        };
         let corpus = small_corpus(&options);
         let initial = with_biases(&options);
         let program = program(options.clone().into(), corpus, initial, run);

@@ -63,8 +63,11 @@ pub fn memory_operations_agree(engine: &mut dyn Engine) {
 fn run(engine: &mut dyn Engine, options: &RunOptions) -> RunRecord {
     let mut job = with_layout(small_options(), 2, 2, 2);
     as_gpt3(&mut job);
-    let (steps, checkpoint) = (0..2, None);
-    let run = Run { steps, checkpoint };
+    let run = Run {
+        steps: 0..2,
+        checkpoint: None,
+        saves_after: Default::default(),
+    };
     let (corpus, initial) = (small_corpus(&job), with_biases(&job));
     let program = program(Arc::new(job.clone()), corpus, initial, run);
     let record = world(&job).run(engine, options, &program, &mut Unobserved);

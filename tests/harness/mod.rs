@@ -84,7 +84,10 @@ pub fn small_options() -> TrainOptions {
         ddp_reduce_scatter_with_fp32_accumulation: false,
         ddp_bucket_size: None,
         overlap_grad_reduce: false,
+        align_grad_reduce: true,
         overlap_param_gather: false,
+        align_param_gather: true,
+        torch_ddp: None,
         lr: 1e-3,
         lr_decay_style: LrDecayStyle::Constant,
         lr_decay_iters: 100,
@@ -204,7 +207,7 @@ pub fn train(
         let mut trainer = Trainer::new(rank, options, groups, corpus.clone(), initial, None)?;
         rank.end_setup()?;
         for step in 0..steps {
-            trainer.step(rank, step)?;
+            trainer.step(rank, step, step + 1 == steps)?;
             let words = inspect(rank, &trainer, step)?;
             seen.lock()
                 .unwrap()
@@ -235,15 +238,16 @@ pub fn train_with(
     steps: u32,
 ) -> RunRecord {
     options.check().expect("options fit");
-    let steps = Run {
+    let part = Run {
         steps: 0..steps,
         checkpoint: None,
+        saves_after: [steps.saturating_sub(1)].into(),
     };
     let program = program(
         Arc::new(options.clone()),
         corpus.clone(),
         initial.clone(),
-        steps,
+        part,
     );
     let mut engine = CpuEngine::new(1).expect("the engine starts");
     let record = world(options).run(&mut engine, run, &program, &mut Unobserved);

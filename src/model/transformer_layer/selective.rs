@@ -2,6 +2,7 @@
 
 use super::{LayerSaved, TransformerLayer};
 use crate::model::norm::Norm;
+use crate::model::pass::Pass;
 use crate::model::stage::Stage;
 use crate::world::{Rank, Tensor};
 
@@ -46,7 +47,7 @@ impl TransformerLayer {
     }
 
     /// The parts of the MLP's half, before its backward reads them.
-    pub(super) fn rerun_mlp(&self, rank: &mut Rank, stage: &Stage, saved: &LayerSaved) {
+    pub(super) fn rerun_mlp(&self, rank: &mut Rank, stage: &mut Pass<'_>, saved: &LayerSaved) {
         self.rerun_norm(rank, stage, self.mlp_norm_run(saved), saved.middle);
         if !stage.recompute.parts().mlp {
             return;
@@ -68,7 +69,7 @@ impl TransformerLayer {
     pub(super) fn rerun_attention(
         &self,
         rank: &mut Rank,
-        stage: &Stage,
+        stage: &mut Pass<'_>,
         saved: &LayerSaved,
         input: Tensor,
         rng: Tensor,
@@ -87,7 +88,7 @@ impl TransformerLayer {
         });
     }
 
-    fn rerun_norm(&self, rank: &mut Rank, stage: &Stage, run: NormRun<'_>, x: Tensor) {
+    fn rerun_norm(&self, rank: &mut Rank, stage: &mut Pass<'_>, run: NormRun<'_>, x: Tensor) {
         if !stage.recompute.parts().layernorm {
             return;
         }

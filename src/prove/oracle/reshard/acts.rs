@@ -69,6 +69,7 @@ impl Acts {
                 Parameters::All
             }
             Family::DpGradients
+            | Family::FirstBuckets
             | Family::OptimizerInstances
             | Family::MicrobatchAccumulation
             | Family::WgradSplitK => Parameters::All,

@@ -3,16 +3,14 @@
 use super::Feature::{self, TpOverlap};
 use super::argument::{Argument, Effect::*, Kind::*, arg, default_on, flag, negation};
 
-const OVERLAP: super::Effect = Used(
-    "run synchronously: a completed wait precedes every use, so the values are those of a correct \
-     overlap; hazards of the overlap itself are not checked",
+const OVERLAP: super::Effect =
+    Used("run overlapped, as DistributedDataParallel does, and looked through for hazards");
+const ALIGNED: super::Effect =
+    Used("when overlapped collectives are launched, and what they can race with (schedules.py)");
+const INTERLEAVED_SENDS: super::Effect = Replaced(
+    "Megatron's default: sends overlap with computation in an interleaved pipeline, and 1F1B \
+     sends are waited for at once",
 );
-const SYNCHRONOUS: super::Effect = Replaced(
-    "run synchronously: a completed wait precedes every use, so the values are those of a correct \
-     overlap; hazards of the overlap itself are not checked",
-);
-const TIMING: super::Effect =
-    NoBits("decides when a transfer is launched, never what it holds (megatron/core/distributed)");
 const UNEVEN: super::Effect = Needs("pipeline stages of unequal depth");
 const TP: super::Effect = Part(TpOverlap);
 
@@ -129,9 +127,9 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     negation(
         "no-overlap-p2p-communication",
         "overlap_p2p_comm",
-        SYNCHRONOUS,
+        INTERLEAVED_SENDS,
     ),
-    flag("overlap-p2p-communication-warmup-flush", SYNCHRONOUS)
+    flag("overlap-p2p-communication-warmup-flush", INTERLEAVED_SENDS)
         .dest_of("overlap_p2p_comm_warmup_flush"),
     arg(
         "pipeline-model-parallel-comm-backend",
@@ -168,9 +166,12 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     flag("overlap-grad-reduce", OVERLAP),
     flag("overlap-param-gather", OVERLAP),
-    flag("overlap-param-gather-with-optimizer-step", SYNCHRONOUS),
-    negation("no-align-param-gather", "align_param_gather", TIMING),
-    default_on("align-grad-reduce", TIMING),
+    flag(
+        "overlap-param-gather-with-optimizer-step",
+        Replaced("gathers that overlap with the next forward"),
+    ),
+    negation("no-align-param-gather", "align_param_gather", ALIGNED),
+    default_on("align-grad-reduce", ALIGNED),
     arg(
         "ddp-bucket-size",
         Int,

@@ -64,7 +64,9 @@ impl Draft<'_, '_> {
         for key in [
             "use_distributed_optimizer",
             "overlap_grad_reduce",
+            "align_grad_reduce",
             "overlap_param_gather",
+            "align_param_gather",
         ] {
             self.flag(key, self.inputs.values.flag(key), key);
         }
