@@ -296,10 +296,12 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
     let mut parts = Vec::new();
     if !found.components.is_empty() {
         let names: Vec<String> = found.components.iter().map(ToString::to_string).collect();
+        let lost = found.lost.as_ref().map(|lost| format!(" ({lost})"));
         parts.push(format!(
-            "after step {} the resumed run lacks {}",
+            "after step {} the resumed run lacks {}{}",
             found.cut,
-            names.join(", ")
+            names.join(", "),
+            lost.unwrap_or_default()
         ));
     }
     if let Some((rank, buffer)) = found.uncovered.first() {
@@ -327,7 +329,7 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
     }
     if let Some(drift) = found.drifts.first() {
         parts.push(format!(
-            "copies of `{}` differ in the resumed run",
+            "copies of `{}` differ in the resumed run: {drift}",
             drift.name
         ));
     }

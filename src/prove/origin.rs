@@ -12,6 +12,7 @@ use crate::prove::oracle::res::Resumption;
 use crate::prove::session::Session;
 use crate::prove::sweep::Reach;
 use crate::scenario::{OracleKind, OriginClass};
+use crate::train::set_too_late;
 use crate::world::memory::{Hazard, HazardKind};
 
 /// Where a fault comes from.
@@ -33,7 +34,7 @@ pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
         .or_else(|| contributed(findings))
         .or_else(|| drifted(session, findings))
         .or_else(|| resumed(findings))
-        .or_else(|| reordered(findings))
+        .or_else(|| reordered(session, findings))
 }
 
 fn origin(class: OriginClass, oracle: OracleKind, what: String) -> Option<Origin> {
@@ -118,13 +119,16 @@ fn resumed(findings: &Findings) -> Option<Origin> {
 }
 
 /// A sum whose order varies.
-fn reordered(findings: &Findings) -> Option<Origin> {
+fn reordered(session: &Session, findings: &Findings) -> Option<Origin> {
     let (reach, first) = findings.sweep.first.iter().next()?;
     let class = match reach {
         Reach::Within => OriginClass::AccumulationOrder,
         Reach::Across => OriginClass::AlgorithmSelection,
     };
-    let what = format!("the order of the sum at {} varies", first.site);
+    let mut what = format!("the order of the sum at {} varies", first.site);
+    for variable in session.late.iter().filter(|_| *reach == Reach::Across) {
+        what += &format!("; {}", set_too_late(variable));
+    }
     origin(class, OracleKind::R2R, what)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::self_test::SelfTest;
 use crate::engine::{Engine, EngineError, EngineIdentity};
-use crate::fault::{BitFlip, Fault};
+use crate::fault::{BitFlip, Fault, FaultKind};
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
 use crate::plan::{Backend, Environment, EnvironmentError};
@@ -73,7 +73,10 @@ fn told(unmet: &[Unmet]) -> String {
 pub struct Session {
     pub scenario: Scenario,
     pub options: Arc<TrainOptions>,
+    /// What the communicators were made with.
     pub environment: Environment,
+    /// Variables of the recipe that were set too late for them.
+    pub late: BTreeSet<String>,
     pub allocations: Vec<Allocation>,
     pub registry: Arc<Registry>,
     pub data_hash: Digest,
@@ -113,7 +116,9 @@ impl Session {
     ) -> Result<Session, CheckError> {
         let options = TrainOptions::from(&scenario.recipe);
         options.check()?;
+        let late = set_late(&scenario)?;
         let variables = scenario.recipe.env.iter();
+        let variables = variables.filter(|(name, _)| !late.contains(*name));
         let environment =
             Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
         let allocations = allocations(&scenario);
@@ -165,6 +170,7 @@ impl Session {
             flips_met: BTreeSet::new(),
             scenario,
             environment,
+            late,
             allocations,
             registry,
             kinds,
@@ -242,6 +248,7 @@ impl Session {
             steps,
             checkpoint,
             saves_after: memory::states_kept(&self.scenario),
+            variables: self.scenario.recipe.env.keys().cloned().collect(),
         };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);
         let named = self.scenario.faults.named.iter().cloned();
@@ -298,6 +305,23 @@ impl Session {
             },
         }
     }
+}
+
+/// Variables that a fault sets when the communicators have been made.
+fn set_late(scenario: &Scenario) -> Result<BTreeSet<String>, CheckError> {
+    let faults = scenario.faults.named.iter();
+    let stale = faults.filter(|fault| fault.kind == FaultKind::StaleFlag);
+    let stale = stale.filter(|fault| scenario.recipe.env.contains_key(&fault.at));
+    let mut late = BTreeSet::new();
+    for fault in stale {
+        if fault.rank.is_some() || fault.step.is_some() {
+            return Err(CheckError::Input(format!(
+                "{fault}: communicators are made once, by all ranks: write the name alone"
+            )));
+        }
+        late.insert(fault.at.clone());
+    }
+    Ok(late)
 }
 
 /// The allocations of a scenario; hosts of eight GPUs in rank order where it names none.

@@ -55,6 +55,13 @@ pub struct TrainOptions {
     pub seed: u32,
     /// Activations that are computed again in the backward.
     pub recompute: Recompute,
+    /// Worker processes of the data loader, each with [`crate::train::PREFETCH_FACTOR`] batches
+    /// ahead; 0 makes each batch when it is asked for.
+    pub num_workers: u32,
+    /// Samples of an epoch, which are shuffled in each; `None` is one endless epoch in order.
+    pub epoch_samples: Option<u32>,
+    /// Checkpoints are written in the background.
+    pub async_save: bool,
 }
 
 impl From<&Recipe> for TrainOptions {
@@ -129,6 +136,9 @@ impl From<&Recipe> for TrainOptions {
             clip_grad: recipe.clip_grad,
             seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
             recompute: recompute(recipe),
+            num_workers: recipe.num_workers,
+            epoch_samples: recipe.epoch_samples,
+            async_save: recipe.async_save,
         }
     }
 }
@@ -204,6 +214,8 @@ pub enum OptionsError {
     LongDecay { samples: u64 },
     #[error("{name} = {value} is not a number that the optimizer can take")]
     Number { name: &'static str, value: String },
+    #[error("epoch_samples is 0")]
+    EmptyEpoch,
     #[error("a step's gradients or tokens would need {words} words a rank, more than {limit}")]
     TooLarge { words: u64, limit: u64 },
 }
@@ -229,6 +241,9 @@ impl TrainOptions {
         }
         if self.ddp_reduce_scatter_with_fp32_accumulation && !self.use_distributed_optimizer {
             return Err(OptionsError::Fp32AccumulationAlone);
+        }
+        if self.epoch_samples == Some(0) {
+            return Err(OptionsError::EmptyEpoch);
         }
         if self.ddp_bucket_size == Some(0) {
             return Err(OptionsError::EmptyBucket);
@@ -434,6 +449,9 @@ pub(super) mod tests {
             clip_grad: 1.0,
             seed: 1,
             recompute: Recompute::Nothing,
+            num_workers: 0,
+            epoch_samples: None,
+            async_save: false,
         }
     }
 

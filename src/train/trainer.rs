@@ -1,5 +1,6 @@
 //! One rank's training: set up once, then step after step.
 
+use crate::fault::FaultKind;
 use crate::model::{
     Generators, Gpt, Parameter, ParameterStore, Partition, RNG_WORDS, Recompute, Scratch, Stage,
 };
@@ -14,6 +15,7 @@ use crate::train::finalize::{PartialGradients, meet_embedding};
 use crate::train::gradient::{Gradients, Reduction, shards};
 use crate::train::initial::Initial;
 use crate::train::layout::Coordinates;
+use crate::train::loader::Loader;
 use crate::train::optimizer::Optimizer;
 use crate::train::options::TrainOptions;
 use crate::train::pipeline::{Neighbours, Pipeline, StepData};
@@ -37,8 +39,10 @@ pub struct Trainer {
     /// Under sequence parallelism.
     partial_gradients: Option<PartialGradients>,
     pub optimizer: Optimizer,
-    /// `[1]` u32: samples consumed by the whole world.
-    pub(super) data_position: Tensor,
+    pub(super) loader: Loader,
+    /// `[1]` u32, where a stale flag is planted: whether the process is in its first microbatch,
+    /// as it believes.
+    first_microbatch: Option<Tensor>,
     tokens: Option<Tensor>,
     targets: Option<Tensor>,
     losses: Option<Tensor>,
@@ -79,8 +83,10 @@ impl Trainer {
             default: rank.alloc("rng", Dtype::U32, RNG_WORDS),
             model_parallel: rank.alloc("model_parallel_rng", Dtype::U32, RNG_WORDS),
         };
+        let reads = place.stage == 0 || is_last(options, place);
         let trainer = Trainer {
-            data_position: rank.alloc("data_position", Dtype::U32, 1),
+            loader: Loader::allocate(rank, options, reads, state.is_some()),
+            first_microbatch: first_microbatch(rank, options),
             tokens: (place.stage == 0)
                 .then(|| new_step_tensor(rank, options, "tokens", Dtype::U32)),
             targets: is_last(options, place)
@@ -110,6 +116,9 @@ impl Trainer {
             is_first_step: true,
         };
         trainer.fill(rank, initial, state, rng)?;
+        if let Some(flag) = trainer.first_microbatch {
+            rank.host_write("first_microbatch", flag, &[1])?;
+        }
         trainer.declare(rank, rng);
         Ok(trainer)
     }
@@ -122,6 +131,7 @@ impl Trainer {
     /// then, so that no gather may be left to the next forward (Megatron-LM, `force_param_sync`).
     pub fn step(&mut self, rank: &mut Rank, step: u32, saves: bool) -> Result<(), RankError> {
         rank.set_step(step);
+        let overwrites = self.overwrites(rank)?;
         let batch = self.load(rank)?;
         let segments = self.segments(&batch);
         let tokens_a_step = self.options.model.tokens() * self.options.microbatches();
@@ -138,6 +148,7 @@ impl Trainer {
             store: &self.store,
             groups: self.groups,
             is_first_step: self.is_first_step,
+            overwrites,
         };
         let (gradients, optimizer) = (&self.gradients, &self.optimizer);
         let stage = self.place.stage;
@@ -157,11 +168,7 @@ impl Trainer {
             optimizer.gather_all(rank, &reduction);
         }
         self.is_first_step = false;
-        rank.module("data", |rank| {
-            let cell = [self.data_position];
-            let samples = [self.options.global_batch_size];
-            rank.launch("advance", "advance", [1, 1, 1], &cell, &samples);
-        });
+        rank.module("data", |rank| self.loader.advance(rank, &self.options));
         if let Some(loss) = self.loss {
             rank.metric(Self::LM_LOSS, loss);
         }
@@ -182,8 +189,10 @@ impl Trainer {
             });
         }
         rank.module("data", |rank| {
-            let position = rank.read("position", self.data_position)?[0];
-            let batch = Batch::at(&self.corpus, &self.options, position, self.place.data);
+            let (corpus, options) = (&self.corpus, &self.options);
+            let start = self.loader.next(rank, options)?;
+            let (position, epoch) = (start.position, start.epoch);
+            let batch = Batch::in_epoch(corpus, options, position, epoch, self.place.data);
             if let Some(tokens) = self.tokens {
                 rank.upload("tokens", tokens, &batch.tokens);
             }
@@ -191,6 +200,20 @@ impl Trainer {
                 rank.upload("targets", targets, &batch.targets);
             }
             Ok(batch)
+        })
+    }
+
+    /// Whether the process takes this step's microbatches for first ones, whose gradients
+    /// overwrite. It believes so in its first step, and no checkpoint knows.
+    fn overwrites(&self, rank: &mut Rank) -> Result<bool, RankError> {
+        let Some(flag) = self.first_microbatch else {
+            return Ok(false);
+        };
+        rank.set_phase(Phase::Forward);
+        rank.module("wgrad", |rank| {
+            let is_first = rank.host_read("is_first_microbatch", flag)? == [1];
+            rank.host_write("set_first_microbatch", flag, &[0])?;
+            Ok(is_first)
         })
     }
 
@@ -268,13 +291,23 @@ impl Trainer {
         rank.persist(Component::OptimizerStep, "step", optimizer.step);
         rank.persist(Component::OptimizerStep, "beta_powers", optimizer.powers);
         rank.persist(Component::Scheduler, "num_steps", optimizer.num_steps);
-        rank.persist(Component::DataPosition, "samples", self.data_position);
+        rank.persist(Component::DataPosition, "samples", self.loader.position);
         rank.persist(Component::Rng, "rng", rng.default);
         rank.persist(Component::Rng, "model_parallel_rng", rng.model_parallel);
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "scheduler", optimizer.num_steps);
-        rank.replicate(self.groups.world, "data_position", self.data_position);
+        rank.replicate(self.groups.world, "data_position", self.loader.position);
+        // Whole activations have one dropout mask (Megatron-LM, tensor_parallel/random.py).
+        rank.replicate(self.groups.tensor, "default_rng", rng.default);
     }
+}
+
+/// The flag of a process that overwrites gradients where it should add them. It is no part of any
+/// checkpoint.
+fn first_microbatch(rank: &mut Rank, options: &TrainOptions) -> Option<Tensor> {
+    let is_stale = options.microbatches() > 1
+        && rank.has_fault(FaultKind::StaleFlag, "first-microbatch");
+    is_stale.then(|| rank.alloc_host("is_first_microbatch", Dtype::U32, 1))
 }
 
 fn is_last(options: &TrainOptions, place: Coordinates) -> bool {

@@ -100,6 +100,9 @@ pub fn small_options() -> TrainOptions {
         clip_grad: 1.0,
         seed: 1234,
         recompute: Recompute::Nothing,
+        num_workers: 0,
+        epoch_samples: None,
+        async_save: false,
     }
 }
 
@@ -242,6 +245,7 @@ pub fn train_with(
         steps: 0..steps,
         checkpoint: None,
         saves_after: [steps.saturating_sub(1)].into(),
+        variables: Vec::new().into(),
     };
     let program = program(
         Arc::new(options.clone()),

@@ -156,6 +156,11 @@ impl Rank {
         struck
     }
 
+    /// Something about this run that its report says, and that is no finding.
+    pub fn note(&mut self, text: String) {
+        self.notes.push(text);
+    }
+
     /// Launches `kernel` over at least `invocations` (rounded up to whole workgroups) on the
     /// current stream. `op` names the node in reports; `params` are the words of its struct.
     pub fn launch(
