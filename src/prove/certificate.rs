@@ -156,8 +156,10 @@ fn hazards(findings: &Findings) -> Vec<Hazard> {
     let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
     let reshardings = findings.reshardings.iter();
     let resharded = reshardings.flat_map(|resharding| &resharding.hazards);
+    let saving = findings.snapshots.iter();
+    let saving = saving.flat_map(|snapshots| &snapshots.hazards);
     let own = findings.reference.hazards.iter();
-    let found = own.chain(resumed).chain(resharded);
+    let found = own.chain(saving).chain(resumed).chain(resharded);
     found.map(|hazard| Hazard::from(hazard.clone())).collect()
 }
 
@@ -242,6 +244,13 @@ fn res_result(findings: &Findings) -> OracleResult {
             Some(detail),
         )
     };
+    let torn = findings.snapshots.as_ref().and_then(|found| found.torn.first());
+    if let Some(torn) = torn {
+        return OracleResult {
+            components: torn.other.keys().copied().collect(),
+            ..result(OracleVerdict::Different, torn.to_string())
+        };
+    }
     if let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) {
         let detail = format!("restarts {list:?}: {}", resumption_text(found));
         return OracleResult {
@@ -263,6 +272,10 @@ fn res_result(findings: &Findings) -> OracleResult {
     let mut detail = format!("{words} live-in words and {steps} roots of resumed steps compared");
     for component in unread_everywhere(resumptions) {
         detail += &format!("; the checkpoint lacks {component}, which nothing reads later");
+    }
+    if let Some(found) = &findings.snapshots {
+        let files = found.files;
+        detail += &format!("; {files} files of background writers, done at once and late");
     }
     if whole > 0 {
         detail += &format!("; {whole} words of whole tensors after loads on other layouts");

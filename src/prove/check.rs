@@ -11,6 +11,7 @@ use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::reference::{self, Provenances};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
+use crate::prove::oracle::snapshot::{self, Snapshots};
 use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::remedy;
 use crate::prove::session::{CheckError, Session};
@@ -48,6 +49,8 @@ pub struct Findings {
     pub second: Option<Option<NodeDifference>>,
     /// One entry a restart; `None` when RES was not asked for.
     pub resumptions: Option<Vec<(Vec<u32>, Resumption)>>,
+    /// Files of background writers; `None` where nothing is saved by one.
+    pub snapshots: Option<Snapshots>,
     /// Resumes on other layouts.
     pub reshardings: Vec<Resharding>,
     /// Who contributed to the gradients; `None` when REF was not asked for.
@@ -66,6 +69,7 @@ impl Findings {
             sweep,
             second: None,
             resumptions: None,
+            snapshots: None,
             reshardings: Vec::new(),
             provenances: None,
             mutants: MutantScore::default(),
@@ -97,12 +101,17 @@ pub fn check(
     let second = Some(r2r::second_run(&mut session, options.workers, &reference)?);
     progress.end();
 
+    let resumes = session.scenario.oracles.contains(&OracleKind::RES);
+    let snapshots = match resumes {
+        true => snapshot::compare(&mut session, &reference)?,
+        false => None,
+    };
     let resumptions = if session.scenario.oracles.contains(&OracleKind::RES) {
         progress.begin(
             "restarts",
             session.scenario.checkpoint.restarts.len() as u64,
         );
-        let resumptions = restarts(&mut session, &reference, progress)?;
+        let resumptions = restarts(&mut session, &reference, snapshots.as_ref(), progress)?;
         progress.end();
         Some(resumptions)
     } else {
@@ -137,6 +146,7 @@ pub fn check(
         sweep,
         second,
         resumptions,
+        snapshots,
         reshardings,
         provenances,
         mutants,
@@ -172,16 +182,17 @@ pub fn reference_run(
 fn restarts(
     session: &mut Session,
     reference: &RunRecord,
+    snapshots: Option<&Snapshots>,
     progress: &dyn Progress,
 ) -> Result<Vec<(Vec<u32>, Resumption)>, CheckError> {
     let lists = session.scenario.checkpoint.restarts.clone();
-    restarts_of(session, reference, &lists, progress)
+    restarts_of(session, (reference, snapshots), &lists, progress)
 }
 
 /// Resumes at each cut of each list, from what the run before it saved.
 pub(super) fn restarts_of(
     session: &mut Session,
-    reference: &RunRecord,
+    (reference, snapshots): (&RunRecord, Option<&Snapshots>),
     lists: &[Vec<u32>],
     progress: &dyn Progress,
 ) -> Result<Vec<(Vec<u32>, Resumption)>, CheckError> {
@@ -194,7 +205,11 @@ pub(super) fn restarts_of(
         for (place, cut) in cuts.iter().copied().enumerate() {
             let until = cuts.get(place + 1).copied();
             let source = carried.as_ref().unwrap_or(reference);
-            let state = source.checkpoints.get(&cut).ok_or_else(|| {
+            let file = snapshots.and_then(|snapshots| match &carried {
+                None => snapshots.loaded.get(&cut),
+                Some(resumed) => resumed.files.get(&cut).map(|file| &file.state),
+            });
+            let state = file.or_else(|| source.checkpoints.get(&cut)).ok_or_else(|| {
                 CheckError::Internal(format!("no state was kept after step {cut}"))
             })?;
             let restart = Restart {

@@ -28,6 +28,7 @@ pub struct Origin {
 /// The origin of what a check found; `None` where nothing is wrong.
 pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
     corrupted(findings)
+        .or_else(|| torn(findings))
         .or_else(|| unordered(findings))
         .or_else(|| recomputed(findings))
         .or_else(|| started_apart(session, findings))
@@ -53,12 +54,30 @@ fn corrupted(findings: &Findings) -> Option<Origin> {
     origin(OriginClass::Uncontrolled, OracleKind::R2R, what)
 }
 
+/// A checkpoint of two steps. Where the writer's own buffers are used too early, that comes first.
+fn torn(findings: &Findings) -> Option<Origin> {
+    let snapshots = findings.snapshots.as_ref()?;
+    let torn = snapshots.torn.first()?;
+    let mut hazards = findings.reference.hazards.iter().chain(&snapshots.hazards);
+    let is_own = |hazard: &Hazard| {
+        let buffer = hazard.buffer.as_deref();
+        buffer.is_some_and(|name| name.starts_with("checkpoint_"))
+    };
+    if hazards.any(is_own) {
+        return None;
+    }
+    let class = OriginClass::CheckpointSnapshot;
+    origin(class, OracleKind::RES, torn.to_string())
+}
+
 fn unordered(findings: &Findings) -> Option<Origin> {
     let of_resumed = |found: &Resumption| found.hazards.first().cloned();
     let resumed = findings.resumptions.iter().flatten();
     let resumed = resumed.filter_map(|(_, found)| of_resumed(found));
     let own = findings.reference.hazards.first().cloned();
-    let hazard: Hazard = own.into_iter().chain(resumed).next()?;
+    let saving = findings.snapshots.iter();
+    let saving = saving.flat_map(|snapshots| snapshots.hazards.first().cloned());
+    let hazard: Hazard = own.into_iter().chain(saving).chain(resumed).next()?;
     let class = match hazard.kind {
         HazardKind::ReuseWhileInUse => OriginClass::BufferLifetime,
         HazardKind::UninitialisedRead => OriginClass::UninitialisedRead,

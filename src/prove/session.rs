@@ -23,7 +23,7 @@ use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
     BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
-    OptionsError, Run, TorchBuckets, TrainOptions, program,
+    OptionsError, Run, Saves, TorchBuckets, TrainOptions, program,
 };
 use crate::world::{
     Communicator, GroupId, Observer, PlantedFault, RunOptions, RunRecord, Unobserved, World,
@@ -185,6 +185,12 @@ impl Session {
     /// A layout that the recipe's rules or the training program refuse.
     pub fn resharded(&self, layout: ReshardLayout) -> Result<Session, CheckError> {
         let mut scenario = self.scenario.clone();
+        if scenario.recipe.data_parallel_random_init {
+            return Err(CheckError::Input(format!(
+                "{layout}: data-parallel ranks have RNG states of their own \
+                 (data_parallel_random_init), which are not carried to another layout"
+            )));
+        }
         let own = scenario.recipe.own_layout();
         scenario.recipe = scenario.recipe.resharded(layout).map_err(|findings| {
             let first = findings.first().map(|finding| finding.message.clone());
@@ -248,6 +254,10 @@ impl Session {
             steps,
             checkpoint,
             saves_after: memory::states_kept(&self.scenario),
+            saves: Saves {
+                after: memory::background_saves(&self.scenario),
+                late: options.late_writes,
+            },
             variables: self.scenario.recipe.env.keys().cloned().collect(),
         };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);

@@ -202,6 +202,10 @@ pub struct Recipe {
     pub recompute_modules: Vec<RecomputeModule>,
     pub async_save: bool,
 
+    /// Data-parallel ranks have RNG seeds of their own.
+    #[serde(skip_serializing_if = "is_false")]
+    pub data_parallel_random_init: bool,
+
     // --- data loader ---
     /// Worker processes; 0 unless given, 2 in Megatron.
     #[serde(skip_serializing_if = "is_zero")]

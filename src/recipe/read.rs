@@ -245,6 +245,8 @@ fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
 }
 
 fn data_loader(reader: &mut Reader<'_>, recipe: &mut Recipe) {
+    let by_rank = reader.boolean("data_parallel_random_init", false);
+    recipe.data_parallel_random_init = by_rank.value;
     let workers = reader.count("num_workers", 0..=NUM_WORKERS_MAX, Some(0));
     recipe.num_workers = workers.value;
     let samples = reader.count("epoch_samples", 1..=EPOCH_SAMPLES_MAX, Some(1));

@@ -55,6 +55,9 @@ pub struct TrainOptions {
     pub seed: u32,
     /// Activations that are computed again in the backward.
     pub recompute: Recompute,
+    /// Data-parallel ranks draw from seeds of their own; parameters start equal all the same, as
+    /// Megatron-LM broadcasts them.
+    pub data_parallel_random_init: bool,
     /// Worker processes of the data loader, each with [`crate::train::PREFETCH_FACTOR`] batches
     /// ahead; 0 makes each batch when it is asked for.
     pub num_workers: u32,
@@ -136,6 +139,7 @@ impl From<&Recipe> for TrainOptions {
             clip_grad: recipe.clip_grad,
             seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
             recompute: recompute(recipe),
+            data_parallel_random_init: recipe.data_parallel_random_init,
             num_workers: recipe.num_workers,
             epoch_samples: recipe.epoch_samples,
             async_save: recipe.async_save,
@@ -449,6 +453,7 @@ pub(super) mod tests {
             clip_grad: 1.0,
             seed: 1,
             recompute: Recompute::Nothing,
+            data_parallel_random_init: false,
             num_workers: 0,
             epoch_samples: None,
             async_save: false,

@@ -11,6 +11,7 @@ use crate::train::corpus::Corpus;
 use crate::train::initial::Initial;
 use crate::train::layout::Coordinates;
 use crate::train::options::TrainOptions;
+use crate::train::save::Saves;
 use crate::train::trainer::Trainer;
 use crate::world::{Component, Rank, RankError};
 
@@ -25,6 +26,8 @@ pub struct Run {
     pub saves_after: BTreeSet<u32>,
     /// Variables of the job's environment that are to be set before communicators are made.
     pub variables: Arc<[String]>,
+    /// With `async_save`.
+    pub saves: Saves,
 }
 
 /// The program of every rank. `options` and `corpus` have been checked; the world's communicators
@@ -51,8 +54,11 @@ pub fn program(
         rank.end_setup()?;
         for step in run.steps.clone() {
             trainer.step(rank, step, run.saves_after.contains(&step))?;
+            if run.saves.after.contains(&step) {
+                trainer.save(rank, step, run.saves.late)?;
+            }
         }
-        Ok(())
+        trainer.finish(rank)
     }
 }
 

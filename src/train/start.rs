@@ -183,6 +183,10 @@ impl Trainer {
     /// differs between tensor-parallel ranks too.
     fn rng_seeds(&self) -> [u32; 2] {
         let seed = self.options.seed.wrapping_add(100 * self.place.stage);
+        let seed = match self.options.data_parallel_random_init {
+            true => seed.wrapping_add(10 * self.place.data),
+            false => seed,
+        };
         [seed, seed.wrapping_add(2718 + self.place.tensor)]
     }
 }

@@ -20,6 +20,7 @@ use crate::train::optimizer::Optimizer;
 use crate::train::options::TrainOptions;
 use crate::train::pipeline::{Neighbours, Pipeline, StepData};
 use crate::train::process_groups::GroupIds;
+use crate::train::save::Saver;
 use crate::world::{
     Component, Family, LocalOrder, Phase, Rank, RankError, Segments, SlotFold, Tensor,
 };
@@ -43,6 +44,8 @@ pub struct Trainer {
     /// `[1]` u32, where a stale flag is planted: whether the process is in its first microbatch,
     /// as it believes.
     first_microbatch: Option<Tensor>,
+    /// With `async_save`.
+    saver: Option<Saver>,
     tokens: Option<Tensor>,
     targets: Option<Tensor>,
     losses: Option<Tensor>,
@@ -84,9 +87,10 @@ impl Trainer {
             model_parallel: rank.alloc("model_parallel_rng", Dtype::U32, RNG_WORDS),
         };
         let reads = place.stage == 0 || is_last(options, place);
-        let trainer = Trainer {
+        let mut trainer = Trainer {
             loader: Loader::allocate(rank, options, reads, state.is_some()),
             first_microbatch: first_microbatch(rank, options),
+            saver: None,
             tokens: (place.stage == 0)
                 .then(|| new_step_tensor(rank, options, "tokens", Dtype::U32)),
             targets: is_last(options, place)
@@ -120,6 +124,9 @@ impl Trainer {
             rank.host_write("first_microbatch", flag, &[1])?;
         }
         trainer.declare(rank, rng);
+        if options.async_save {
+            trainer.saver = Some(Saver::allocate(rank, trainer.state(rng)));
+        }
         Ok(trainer)
     }
 
@@ -131,6 +138,9 @@ impl Trainer {
     /// then, so that no gather may be left to the next forward (Megatron-LM, `force_param_sync`).
     pub fn step(&mut self, rank: &mut Rank, step: u32, saves: bool) -> Result<(), RankError> {
         rank.set_step(step);
+        if let Some(saver) = &mut self.saver {
+            saver.poll(rank)?;
+        }
         let overwrites = self.overwrites(rank)?;
         let batch = self.load(rank)?;
         let segments = self.segments(&batch);
@@ -162,6 +172,9 @@ impl Trainer {
             partial.meet(rank, self.groups.tensor);
         }
         meet_embedding(rank, &reduction, gradients);
+        if let Some(saver) = &mut self.saver {
+            saver.finish_copies(rank);
+        }
         optimizer.step(rank, &reduction, gradients.reduced);
         self.stale = shards(&self.options) && self.options.overlap_param_gather && !saves;
         if shards(&self.options) && !self.stale {
@@ -175,7 +188,28 @@ impl Trainer {
         if let Some(norm) = self.optimizer.norm(&self.options) {
             rank.metric("grad norm", norm);
         }
-        rank.end_step()
+        rank.end_step()?;
+        if let Some(saver) = &mut self.saver {
+            saver.after_step(step);
+        }
+        Ok(())
+    }
+
+    /// Asks for a checkpoint of the state as it is after step `after`, with `async_save`. `late`:
+    /// its writer takes as long as it may.
+    pub fn save(&mut self, rank: &mut Rank, after: u32, late: bool) -> Result<(), RankError> {
+        match &mut self.saver {
+            Some(saver) => saver.save(rank, after, late),
+            None => Ok(()),
+        }
+    }
+
+    /// Training is over: what is still being written is waited for.
+    pub fn finish(&mut self, rank: &mut Rank) -> Result<(), RankError> {
+        match &mut self.saver {
+            Some(saver) => saver.finish(rank),
+            None => Ok(()),
+        }
     }
 
     /// Reads the data position and uploads the step's tokens, where this stage needs them.
@@ -259,12 +293,34 @@ impl Trainer {
         });
     }
 
+    /// What a checkpoint holds.
+    fn state(&self, rng: Generators) -> Vec<(Component, String, Tensor)> {
+        let (optimizer, store) = (&self.optimizer, self.store());
+        let parameters = store.parameters.iter().zip(&store.offsets);
+        let parameters = parameters.map(|(parameter, offset)| {
+            let value = store.values.slice(*offset, parameter.len());
+            (Component::Model, parameter.name.clone(), value)
+        });
+        let others = [
+            (Component::MainParams, "main_params", optimizer.main_params),
+            (Component::ExpAvg, "exp_avg", optimizer.exp_avg),
+            (Component::ExpAvgSq, "exp_avg_sq", optimizer.exp_avg_sq),
+            (Component::OptimizerStep, "step", optimizer.step),
+            (Component::OptimizerStep, "beta_powers", optimizer.powers),
+            (Component::Scheduler, "num_steps", optimizer.num_steps),
+            (Component::DataPosition, "samples", self.loader.position),
+            (Component::Rng, "rng", rng.default),
+            (Component::Rng, "model_parallel_rng", rng.model_parallel),
+        ];
+        let others = others.map(|(component, name, tensor)| (component, name.to_string(), tensor));
+        parameters.chain(others).collect()
+    }
+
     /// Tells the world what the state is, and which copies must agree.
     fn declare(&self, rank: &mut Rank, rng: Generators) {
         let (optimizer, store) = (&self.optimizer, self.store());
         for (place, parameter) in store.parameters.iter().enumerate() {
             let value = store.values.slice(store.offsets[place], parameter.len());
-            rank.persist(Component::Model, &parameter.name, value);
             rank.replicate(self.groups.data, &parameter.name, value);
             if parameter.partition == Partition::Replicated {
                 rank.replicate(self.groups.tensor, &parameter.name, value);
@@ -273,27 +329,20 @@ impl Trainer {
                 rank.replicate(group, parameter.whole_name(), value);
             }
         }
-        let state = [
-            (Component::MainParams, "main_params", optimizer.main_params),
-            (Component::ExpAvg, "exp_avg", optimizer.exp_avg),
-            (Component::ExpAvgSq, "exp_avg_sq", optimizer.exp_avg_sq),
-        ];
-        for (component, name, tensor) in state {
-            rank.persist(component, name, tensor);
+        for (component, name, tensor) in self.state(rng) {
+            rank.persist(component, &name, tensor);
+            let flat = [Component::MainParams, Component::ExpAvg, Component::ExpAvgSq];
+            if !flat.contains(&component) {
+                continue;
+            }
             let copies = match shards(&self.options) {
                 true => self.groups.inter_instance,
                 false => Some(self.groups.data),
             };
             if let Some(group) = copies {
-                rank.replicate(group, name, tensor);
+                rank.replicate(group, &name, tensor);
             }
         }
-        rank.persist(Component::OptimizerStep, "step", optimizer.step);
-        rank.persist(Component::OptimizerStep, "beta_powers", optimizer.powers);
-        rank.persist(Component::Scheduler, "num_steps", optimizer.num_steps);
-        rank.persist(Component::DataPosition, "samples", self.loader.position);
-        rank.persist(Component::Rng, "rng", rng.default);
-        rank.persist(Component::Rng, "model_parallel_rng", rng.model_parallel);
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "scheduler", optimizer.num_steps);
         rank.replicate(self.groups.world, "data_position", self.loader.position);

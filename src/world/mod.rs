@@ -13,7 +13,7 @@ pub mod site;
 pub use error::WorldError;
 pub use exec::{
     Drift, FaultHost, NodeRecord, PlantedFault, Program, QueryPoint, RANKS_MAX, RunOptions,
-    RunRecord, State, StateTensor, World,
+    RunRecord, SavedFile, State, StateTensor, World,
 };
 pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{LaunchNode, Observer, Unobserved};

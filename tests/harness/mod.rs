@@ -12,7 +12,7 @@ use bitproof::model::{ModelShape, Orders, Recompute, Role, stage_parameters};
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
 use bitproof::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
-use bitproof::train::{Corpus, FlatLayout, Initial, Layout, Run, TrainOptions, Trainer, program};
+use bitproof::train::{Corpus, FlatLayout, Initial, Layout, Run, Saves, TrainOptions, Trainer, program};
 use bitproof::world::{
     CollectiveShape, Communicator, PlanSource, Rank, RankError, RunOptions, RunRecord, Unobserved,
     World, order::combine_of,
@@ -100,6 +100,7 @@ pub fn small_options() -> TrainOptions {
         clip_grad: 1.0,
         seed: 1234,
         recompute: Recompute::Nothing,
+        data_parallel_random_init: false,
         num_workers: 0,
         epoch_samples: None,
         async_save: false,
@@ -246,6 +247,7 @@ pub fn train_with(
         checkpoint: None,
         saves_after: [steps.saturating_sub(1)].into(),
         variables: Vec::new().into(),
+        saves: Saves::default(),
     };
     let program = program(
         Arc::new(options.clone()),

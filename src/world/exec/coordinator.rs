@@ -17,14 +17,14 @@ use crate::world::memory::{AccessTracker, HazardLog};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
 use crate::world::rank::{Declaration, GroupId, HOST, Park, Parked, RankError, Reply, Tensor};
-use crate::world::site::Site;
+use crate::world::site::{Phase, Site};
 
 use super::heads::Heads;
 use super::hosts::FaultLog;
 use super::local::SlotPlans;
 use super::planted::CommandFaults;
 use super::rank_state::RankState;
-use super::{NodeRecord, PlantedFault, RunOptions, RunRecord, World, stall};
+use super::{NodeRecord, PlantedFault, RunOptions, RunRecord, StateTensor, World, stall};
 
 /// Notes that are kept; more are only counted.
 const NOTES_MAX: usize = 256;
@@ -262,6 +262,18 @@ impl<'a> Coordinator<'a> {
             Declaration::Metric { name, tensor } => {
                 self.ranks[rank as usize].metrics.insert(name, tensor);
             }
+            Declaration::Saved {
+                after,
+                iteration,
+                tensors,
+            } => {
+                let file = self.record.files.entry(after).or_default();
+                file.iterations.insert(rank, iteration);
+                for ((component, name), (dtype, words)) in tensors {
+                    let tensor = StateTensor { dtype, words };
+                    file.state.insert((rank, component, name), tensor);
+                }
+            }
         }
     }
 
@@ -352,8 +364,10 @@ impl<'a> Coordinator<'a> {
     }
 
     /// Has what the wave wrote digested, as it is now.
-    fn account(&mut self, written: Vec<Written>) -> Result<(), WorldError> {
+    /// What is done for a checkpoint is no part of a root: a file is compared by itself.
+    fn account(&mut self, mut written: Vec<Written>) -> Result<(), WorldError> {
         self.corrupt_nodes(&written)?;
+        written.retain(|written| written.site.phase != Phase::Checkpoint);
         let spans: Vec<Span> = written.iter().map(|written| written.span).collect();
         let noted = self.engine.note(&spans);
         noted.map_err(|source| at("all", "digest", source))?;
