@@ -62,7 +62,9 @@ impl Case {
         );
         let source = Source::new("case.toml", text);
         let loaded = Scenario::from_source(&source, Path::new("case.toml"), &Overrides::default());
-        loaded.unwrap_or_else(|findings| panic!("{findings:?}")).scenario
+        loaded
+            .unwrap_or_else(|findings| panic!("{findings:?}"))
+            .scenario
     }
 
     fn checked(&self, fault: &str) -> Outcome {
@@ -78,9 +80,18 @@ impl Case {
     /// The origin of `fault`, of the class and with the words that are expected.
     fn is_named(&self, fault: &str, (oracle, class): (OracleKind, OriginClass), words: &[&str]) {
         let outcome = self.checked(fault);
-        assert!(outcome.grade() > Grade::Masked, "{fault}: {:?}", outcome.grade());
+        assert!(
+            outcome.grade() > Grade::Masked,
+            "{fault}: {:?}",
+            outcome.grade()
+        );
         let origin = outcome.origin.expect("it has an origin");
-        assert_eq!((origin.oracle, origin.class), (oracle, class), "{}", origin.what);
+        assert_eq!(
+            (origin.oracle, origin.class),
+            (oracle, class),
+            "{}",
+            origin.what
+        );
         for word in words {
             assert!(origin.what.contains(word), "{fault}: {}", origin.what);
         }
@@ -123,7 +134,11 @@ fn an_rng_saved_as_a_copy_is_another_ranks() {
         recipe: "hidden_dropout = 0.1\nsequence_parallel = true",
         ..RESUMED
     };
-    let said = ["lacks rng", "`model_parallel_rng` on rank 1", "those of rank 0"];
+    let said = [
+        "lacks rng",
+        "`model_parallel_rng` on rank 1",
+        "those of rank 0",
+    ];
     tensor.is_named("replica_rng = 'tp'", LOST, &said);
     let data = Case {
         recipe: "hidden_dropout = 0.1\ndata_parallel_random_init = true",
@@ -140,7 +155,11 @@ fn a_loader_that_draws_moves_the_default_rng() {
         ..RESUMED
     };
     case.is_proved();
-    case.is_named("loader_draw = 'resume'", LOST, &["lacks rng", "`rng` on rank 0"]);
+    case.is_named(
+        "loader_draw = 'resume'",
+        LOST,
+        &["lacks rng", "`rng` on rank 0"],
+    );
     let said = ["at start", "`default_rng`", "ranks 0 and 1"];
     case.is_named("loader_draw = 'first-tensor-rank'", APART, &said);
 }
@@ -197,7 +216,11 @@ fn workers_and_epochs_resume_where_they_were() {
     case.is_proved();
     let said = ["lacks data-position", "`data_position`"];
     case.is_named("lost_position = 'prefetched'", LOST, &said);
-    case.is_named("lost_position = 'epoch'", HIDDEN, &["`data_epoch` of rank 0"]);
+    case.is_named(
+        "lost_position = 'epoch'",
+        HIDDEN,
+        &["`data_epoch` of rank 0"],
+    );
 }
 
 #[test]

@@ -244,7 +244,10 @@ fn res_result(findings: &Findings) -> OracleResult {
             Some(detail),
         )
     };
-    let torn = findings.snapshots.as_ref().and_then(|found| found.torn.first());
+    let torn = findings
+        .snapshots
+        .as_ref()
+        .and_then(|found| found.torn.first());
     if let Some(torn) = torn {
         return OracleResult {
             components: torn.other.keys().copied().collect(),

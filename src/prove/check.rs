@@ -101,22 +101,7 @@ pub fn check(
     let second = Some(r2r::second_run(&mut session, options.workers, &reference)?);
     progress.end();
 
-    let resumes = session.scenario.oracles.contains(&OracleKind::RES);
-    let snapshots = match resumes {
-        true => snapshot::compare(&mut session, &reference)?,
-        false => None,
-    };
-    let resumptions = if session.scenario.oracles.contains(&OracleKind::RES) {
-        progress.begin(
-            "restarts",
-            session.scenario.checkpoint.restarts.len() as u64,
-        );
-        let resumptions = restarts(&mut session, &reference, snapshots.as_ref(), progress)?;
-        progress.end();
-        Some(resumptions)
-    } else {
-        None
-    };
+    let (snapshots, resumptions) = resumed(&mut session, &reference, progress)?;
 
     faults::refuse_unmet(&mut session)?;
 
@@ -158,6 +143,26 @@ pub fn check(
     Ok(certificate::outcome(
         &session, options, findings, verdicts, remedies,
     ))
+}
+
+/// The files of background writers, and the runs that were resumed.
+type Resumed = (Option<Snapshots>, Option<Vec<(Vec<u32>, Resumption)>>);
+
+/// What RES compares, where it is asked for.
+fn resumed(
+    session: &mut Session,
+    reference: &RunRecord,
+    progress: &dyn Progress,
+) -> Result<Resumed, CheckError> {
+    if !session.scenario.oracles.contains(&OracleKind::RES) {
+        return Ok((None, None));
+    }
+    let count = session.scenario.checkpoint.restarts.len();
+    progress.begin("restarts", count as u64);
+    let snapshots = snapshot::compare(session, reference)?;
+    let resumptions = restarts(session, reference, snapshots.as_ref(), progress)?;
+    progress.end();
+    Ok((snapshots, Some(resumptions)))
 }
 
 /// The canonical schedule's run, with the sweep watching, hazards looked for and cuts followed.
@@ -209,9 +214,11 @@ pub(super) fn restarts_of(
                 None => snapshots.loaded.get(&cut),
                 Some(resumed) => resumed.files.get(&cut).map(|file| &file.state),
             });
-            let state = file.or_else(|| source.checkpoints.get(&cut)).ok_or_else(|| {
-                CheckError::Internal(format!("no state was kept after step {cut}"))
-            })?;
+            let state = file
+                .or_else(|| source.checkpoints.get(&cut))
+                .ok_or_else(|| {
+                    CheckError::Internal(format!("no state was kept after step {cut}"))
+                })?;
             let restart = Restart {
                 cut,
                 state,

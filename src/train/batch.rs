@@ -19,7 +19,9 @@ impl Batch {
     /// each microbatch of the step takes consecutive samples, rank after rank (Megatron-LM,
     /// `MegatronPretrainingSampler`).
     pub fn at(corpus: &Corpus, options: &TrainOptions, position: u32, data_rank: u32) -> Batch {
-        let epoch = options.epoch_samples.map_or(0, |samples| position / samples);
+        let epoch = options
+            .epoch_samples
+            .map_or(0, |samples| position / samples);
         Batch::in_epoch(corpus, options, position, epoch, data_rank)
     }
 

@@ -1,10 +1,10 @@
 //! The data loader: which samples a step gets, and what of that lies in memory.
 //!
-//! A checkpoint holds the samples that were *consumed* (Megatron-LM, `args.consumed_train_samples`).
-//! Workers are ahead of it: each has made [`PREFETCH_FACTOR`] batches that nobody has asked for yet,
-//! and a resumed process makes them again. A sample is a function of its number and its epoch alone,
-//! so which worker makes a batch changes nothing; the batches ahead do, and are cells of the host's
-//! memory here.
+//! A checkpoint holds the samples that were *consumed* (Megatron-LM,
+//! `args.consumed_train_samples`). Workers are ahead of it: each has made [`PREFETCH_FACTOR`]
+//! batches that nobody has asked for yet, and a resumed process makes them again. A sample is a
+//! function of its number and its epoch alone, so which worker makes a batch changes nothing; the
+//! batches ahead do, and are cells of the host's memory here.
 //!
 //! With `epoch_samples` the samples of an epoch are shuffled by (seed, epoch), as Megatron-LM's
 //! `MegatronPretrainingRandomSampler` does with `torch.Generator.manual_seed(epoch)`.
@@ -42,12 +42,7 @@ pub struct Start {
 
 impl Loader {
     /// `reads`: this rank needs tokens. `resumes`: a checkpoint is loaded.
-    pub fn allocate(
-        rank: &mut Rank,
-        options: &TrainOptions,
-        reads: bool,
-        resumes: bool,
-    ) -> Loader {
+    pub fn allocate(rank: &mut Rank, options: &TrainOptions, reads: bool, resumes: bool) -> Loader {
         let counts_anew = resumes && rank.has_fault(FaultKind::LostPosition, "yielded");
         let mut cells = |name: &str, wanted: bool, len: u32| {
             (reads && wanted).then(|| rank.alloc_host(name, Dtype::U32, len))

@@ -69,43 +69,8 @@ pub struct TrainOptions {
 
 impl From<&Recipe> for TrainOptions {
     fn from(recipe: &Recipe) -> TrainOptions {
-        let determinism = &recipe.determinism;
         TrainOptions {
-            model: ModelShape {
-                num_layers: recipe.num_layers,
-                hidden_size: recipe.hidden_size,
-                ffn_hidden_size: recipe.ffn_hidden_size,
-                num_attention_heads: recipe.num_attention_heads,
-                num_query_groups: recipe.num_query_groups,
-                kv_channels: recipe.kv_channels,
-                padded_vocab_size: recipe.padded_vocab_size,
-                seq_length: recipe.seq_length,
-                max_position_embeddings: recipe.max_position_embeddings,
-                micro_batch_size: recipe.micro_batch_size,
-                normalization: recipe.normalization,
-                norm_epsilon: recipe.norm_epsilon,
-                swiglu: recipe.swiglu,
-                add_bias_linear: !recipe.disable_bias_linear,
-                position_embedding_type: recipe.position_embedding_type,
-                rotary_base: recipe.rotary_base,
-                attention_dropout: recipe.attention_dropout,
-                hidden_dropout: recipe.hidden_dropout,
-                untie_embeddings_and_output_weights: recipe.untie_embeddings_and_output_weights,
-                params_dtype: if recipe.bf16 { Dtype::Bf16 } else { Dtype::F32 },
-                tensor_model_parallel_size: recipe.tensor_model_parallel_size,
-                pipeline_model_parallel_size: recipe
-                    .pipeline_model_parallel_size
-                    .saturating_mul(recipe.num_virtual_stages_per_pipeline_rank),
-                sequence_parallel: recipe.sequence_parallel,
-                wgrad_splits: determinism.wgrad_splits,
-                orders: Orders {
-                    embedding_backward: determinism.embedding_backward,
-                    norm_weight_grad: determinism.norm_weight_grad,
-                    wgrad_split_k: determinism.wgrad_split_k,
-                    microbatch_accumulation: determinism.microbatch_accumulation,
-                    attention_backward: determinism.attention_backward,
-                },
-            },
+            model: model(recipe),
             layout: Layout {
                 tensor_model_parallel_size: recipe.tensor_model_parallel_size,
                 pipeline_model_parallel_size: recipe.pipeline_model_parallel_size,
@@ -144,6 +109,45 @@ impl From<&Recipe> for TrainOptions {
             epoch_samples: recipe.epoch_samples,
             async_save: recipe.async_save,
         }
+    }
+}
+
+fn model(recipe: &Recipe) -> ModelShape {
+    let determinism = &recipe.determinism;
+    ModelShape {
+        num_layers: recipe.num_layers,
+        hidden_size: recipe.hidden_size,
+        ffn_hidden_size: recipe.ffn_hidden_size,
+        num_attention_heads: recipe.num_attention_heads,
+        num_query_groups: recipe.num_query_groups,
+        kv_channels: recipe.kv_channels,
+        padded_vocab_size: recipe.padded_vocab_size,
+        seq_length: recipe.seq_length,
+        max_position_embeddings: recipe.max_position_embeddings,
+        micro_batch_size: recipe.micro_batch_size,
+        normalization: recipe.normalization,
+        norm_epsilon: recipe.norm_epsilon,
+        swiglu: recipe.swiglu,
+        add_bias_linear: !recipe.disable_bias_linear,
+        position_embedding_type: recipe.position_embedding_type,
+        rotary_base: recipe.rotary_base,
+        attention_dropout: recipe.attention_dropout,
+        hidden_dropout: recipe.hidden_dropout,
+        untie_embeddings_and_output_weights: recipe.untie_embeddings_and_output_weights,
+        params_dtype: if recipe.bf16 { Dtype::Bf16 } else { Dtype::F32 },
+        tensor_model_parallel_size: recipe.tensor_model_parallel_size,
+        pipeline_model_parallel_size: recipe
+            .pipeline_model_parallel_size
+            .saturating_mul(recipe.num_virtual_stages_per_pipeline_rank),
+        sequence_parallel: recipe.sequence_parallel,
+        wgrad_splits: determinism.wgrad_splits,
+        orders: Orders {
+            embedding_backward: determinism.embedding_backward,
+            norm_weight_grad: determinism.norm_weight_grad,
+            wgrad_split_k: determinism.wgrad_split_k,
+            microbatch_accumulation: determinism.microbatch_accumulation,
+            attention_backward: determinism.attention_backward,
+        },
     }
 }
 

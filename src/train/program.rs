@@ -21,8 +21,8 @@ pub struct Run {
     pub steps: Range<u32>,
     /// A fresh process restores what is in it; the rest starts as in a fresh start.
     pub checkpoint: Option<Arc<Checkpoint>>,
-    /// Steps at whose end the parameters are saved or compared: they wait for what other steps leave
-    /// to the next forward. Part of the program: runs that are compared have the same.
+    /// Steps at whose end the parameters are saved or compared: they wait for what other steps
+    /// leave to the next forward. Part of the program: runs that are compared have the same.
     pub saves_after: BTreeSet<u32>,
     /// Variables of the job's environment that are to be set before communicators are made.
     pub variables: Arc<[String]>,

@@ -91,13 +91,9 @@ impl Trainer {
     }
 
     /// fp32 values of the whole flat buffer at a fresh start; words between parameters are 0.
-    fn fresh_parameters(
-        &self,
-        rank: &mut Rank,
-        initial: &Initial,
-    ) -> Result<Vec<f32>, RankError> {
-        let by_rank = self.options.layout.data_parallel_size > 1
-            && rank.has_fault(FaultKind::RankSeed, "dp");
+    fn fresh_parameters(&self, rank: &mut Rank, initial: &Initial) -> Result<Vec<f32>, RankError> {
+        let by_rank =
+            self.options.layout.data_parallel_size > 1 && rank.has_fault(FaultKind::RankSeed, "dp");
         let own = match initial {
             Initial::Seeded(seed) if by_rank => Initial::Seeded(seed ^ self.place.data),
             given => given.clone(),
@@ -123,7 +119,13 @@ impl Trainer {
         owned: &[Range<u32>],
         from: &Source<'_>,
     ) -> Result<(Vec<u32>, Vec<u32>), RankError> {
-        let first = self.model_words(fresh, &Source { state: None, ..*from })?;
+        let first = self.model_words(
+            fresh,
+            &Source {
+                state: None,
+                ..*from
+            },
+        )?;
         let mut values = self.model_words(fresh, from)?;
         let has_main = from.has(Component::MainParams, "main_params");
         let of_owned = |words: &[u32]| -> Vec<u32> {
@@ -154,8 +156,7 @@ impl Trainer {
     fn draw_for_loader(&self, rank: &mut Rank, rng: Tensor, resumes: bool) {
         let draws = |rank: &mut Rank, name| rank.has_fault(FaultKind::LoaderDraw, name);
         let after = resumes && draws(rank, "resume");
-        let is_first =
-            self.options.layout.tensor_model_parallel_size > 1 && self.place.tensor == 0;
+        let is_first = self.options.layout.tensor_model_parallel_size > 1 && self.place.tensor == 0;
         let alone = is_first && draws(rank, "first-tensor-rank");
         if after || alone {
             rank.module("data.loader", |rank| {

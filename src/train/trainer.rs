@@ -331,7 +331,11 @@ impl Trainer {
         }
         for (component, name, tensor) in self.state(rng) {
             rank.persist(component, &name, tensor);
-            let flat = [Component::MainParams, Component::ExpAvg, Component::ExpAvgSq];
+            let flat = [
+                Component::MainParams,
+                Component::ExpAvg,
+                Component::ExpAvgSq,
+            ];
             if !flat.contains(&component) {
                 continue;
             }
@@ -354,8 +358,8 @@ impl Trainer {
 /// The flag of a process that overwrites gradients where it should add them. It is no part of any
 /// checkpoint.
 fn first_microbatch(rank: &mut Rank, options: &TrainOptions) -> Option<Tensor> {
-    let is_stale = options.microbatches() > 1
-        && rank.has_fault(FaultKind::StaleFlag, "first-microbatch");
+    let is_stale =
+        options.microbatches() > 1 && rank.has_fault(FaultKind::StaleFlag, "first-microbatch");
     is_stale.then(|| rank.alloc_host("is_first_microbatch", Dtype::U32, 1))
 }
 

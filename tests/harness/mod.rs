@@ -12,7 +12,9 @@ use bitproof::model::{ModelShape, Orders, Recompute, Role, stage_parameters};
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
 use bitproof::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
-use bitproof::train::{Corpus, FlatLayout, Initial, Layout, Run, Saves, TrainOptions, Trainer, program};
+use bitproof::train::{
+    Corpus, FlatLayout, Initial, Layout, Run, Saves, TrainOptions, Trainer, program,
+};
 use bitproof::world::{
     CollectiveShape, Communicator, PlanSource, Rank, RankError, RunOptions, RunRecord, Unobserved,
     World, order::combine_of,

@@ -12,7 +12,7 @@ use crate::fault::Component;
 use crate::prove::oracle::r2r::{NodeDifference, first_difference};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::Sweep;
-use crate::train::Checkpoint;
+use crate::train::{Checkpoint, CheckpointRoot};
 use crate::world::memory::LiveIn;
 use crate::world::{Drift, Hazard, NodeRecord, Observer, RunOptions, RunRecord, State, Unobserved};
 
@@ -114,7 +114,7 @@ pub fn resume(
     run_on(session, restart, restart.until, &options, sweep)
 }
 
-/// Writes the checkpoint, reads it back, and runs on from it up to step `until`.
+/// Writes the checkpoint, a file a rank, reads it back, and runs on from it up to step `until`.
 pub(crate) fn run_on(
     session: &mut Session,
     restart: &Restart<'_>,
@@ -125,9 +125,13 @@ pub(crate) fn run_on(
     let folder = tempfile::tempdir().map_err(|error| {
         CheckError::Input(format!("no folder for a checkpoint can be had: {error}"))
     })?;
-    let file = folder.path().join("checkpoint.safetensors");
-    Checkpoint::from_state(restart.cut, restart.state, restart.omitted).save(&file)?;
-    let loaded = Arc::new(Checkpoint::load(&file)?);
+    let root = CheckpointRoot::new(folder.path());
+    root.save(&Checkpoint::from_state(
+        restart.cut,
+        restart.state,
+        restart.omitted,
+    ))?;
+    let loaded = Arc::new(root.load()?);
     let steps = restart.cut + 1..until + 1;
     Ok(session.run(options, steps, Some(loaded), observer)?)
 }

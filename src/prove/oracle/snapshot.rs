@@ -48,10 +48,17 @@ impl std::fmt::Display for Torn {
             true => "by a writer that takes as long as it may",
             false => "by a writer that is done at once",
         };
-        write!(f, "the checkpoint asked for after step {}, written {when}, ", self.after)?;
+        write!(
+            f,
+            "the checkpoint asked for after step {}, written {when}, ",
+            self.after
+        )?;
         let mut parts = Vec::new();
         if self.iteration != self.after {
-            parts.push(format!("has a tracker that names iteration {}", self.iteration));
+            parts.push(format!(
+                "has a tracker that names iteration {}",
+                self.iteration
+            ));
         }
         let mut by_step: BTreeMap<Option<u32>, Vec<&str>> = BTreeMap::new();
         for (component, step) in &self.other {
@@ -64,7 +71,11 @@ impl std::fmt::Display for Torn {
                 None => format!("has {names} of no step"),
             });
         }
-        let whole: Vec<&str> = self.whole.iter().map(|component| component.name()).collect();
+        let whole: Vec<&str> = self
+            .whole
+            .iter()
+            .map(|component| component.name())
+            .collect();
         if !whole.is_empty() {
             parts.push(format!("{} of step {}", whole.join(", "), self.after));
         }
@@ -107,7 +118,9 @@ pub fn compare(
         for (record, is_late) in [(reference, false), (&late, true)] {
             let file = record.files.get(&after);
             let file = file.ok_or_else(|| {
-                CheckError::Internal(format!("no file was written of the state after step {after}"))
+                CheckError::Internal(format!(
+                    "no file was written of the state after step {after}"
+                ))
             })?;
             found.files += 1;
             let torn = torn(reference, after, file, is_late)?;
@@ -128,9 +141,8 @@ fn torn(
     late: bool,
 ) -> Result<Option<Torn>, CheckError> {
     let asked = reference.checkpoints.get(&after);
-    let asked = asked.ok_or_else(|| {
-        CheckError::Internal(format!("no state was kept after step {after}"))
-    })?;
+    let asked = asked
+        .ok_or_else(|| CheckError::Internal(format!("no state was kept after step {after}")))?;
     let mut iterations = file.iterations.values().copied();
     // The tracker is written once: a rank that names another iteration is as wrong.
     let iteration = iterations.find(|named| *named != after).unwrap_or(after);
@@ -173,7 +185,10 @@ mod tests {
             words: vec![word],
         };
         State::from([
-            ((0, Component::OptimizerStep, "step".to_string()), cell(step)),
+            (
+                (0, Component::OptimizerStep, "step".to_string()),
+                cell(step),
+            ),
             ((0, Component::ExpAvg, "exp_avg".to_string()), cell(moment)),
         ])
     }
