@@ -350,6 +350,8 @@ fn golden_run_persists_every_component() {
         steps: 0..1,
         checkpoint: None,
         saves_after: Default::default(),
+        variables: Vec::new().into(),
+        saves: bitproof::train::Saves::default(),
     };
     let program =
         bitproof::train::program(Arc::new(options), golden.corpus(), golden.initial(), steps);

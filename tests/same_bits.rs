@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::numerics::{Digest, Dtype};
-use bitproof::train::{Checkpoint, Initial, Run, TrainOptions, program};
+use bitproof::train::{Checkpoint, Initial, Run, Saves, TrainOptions, program};
 use bitproof::world::{Component, MemoryOptions, RunOptions, RunRecord, Unobserved};
 use harness::{small_corpus, small_options, with_layout, world};
 
@@ -35,6 +35,8 @@ fn run(options: &TrainOptions, steps: std::ops::Range<u32>, from: Option<Checkpo
         steps,
         checkpoint: from.map(Arc::new),
         saves_after: (0..STEPS).collect(),
+        variables: Vec::new().into(),
+        saves: Saves::default(),
     };
     let corpus = small_corpus(options);
     let initial = Initial::Seeded(options.seed);
@@ -130,6 +132,8 @@ fn perturbed_runs_have_the_same_bits() {
                 steps: 0..2,
                 checkpoint: None,
                 saves_after: BTreeSet::new(),
+                variables: Vec::new().into(),
+                saves: Saves::default(),
             };
             let initial = Initial::Seeded(options.seed);
             let corpus = small_corpus(&options);
@@ -163,6 +167,8 @@ fn live_in_is_state_and_constants() {
         steps: 0..3,
         checkpoint: None,
         saves_after: BTreeSet::new(),
+        variables: Vec::new().into(),
+        saves: Saves::default(),
     };
     let initial = Initial::Seeded(options.seed);
     let program = program(

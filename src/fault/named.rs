@@ -19,6 +19,16 @@ pub enum FaultKind {
     SkipCopy,
     ReuseEarly,
     OmitComponent,
+    SkippedGather,
+    ReplicaRng,
+    LoaderDraw,
+    RankSeed,
+    EarlyReduce,
+    AliasedSlots,
+    StaleFlag,
+    LostPosition,
+    SharedStaging,
+    LateTracker,
 }
 
 /// What there is to say about a kind of fault.
@@ -35,7 +45,7 @@ pub struct FaultFacts {
 }
 
 impl FaultKind {
-    pub const FACTS: [FaultFacts; 6] = [
+    pub const FACTS: [FaultFacts; 16] = [
         FaultFacts {
             kind: FaultKind::DropWait,
             key: "drop_wait",
@@ -77,6 +87,85 @@ impl FaultKind {
             target: "a component",
             about: "checkpoints lack it, as `checkpoint.omit` says",
             source: "facebookresearch/metaseq#3",
+        },
+        FaultFacts {
+            kind: FaultKind::SkippedGather,
+            key: "skipped_gather",
+            target: "`load`",
+            about: "the ranks' shards are not gathered there: what is of other ranks \
+                keeps its old words",
+            source: "NVIDIA/Megatron-LM#6920",
+        },
+        FaultFacts {
+            kind: FaultKind::ReplicaRng,
+            key: "replica_rng",
+            target: "`tp` or `dp`",
+            about: "every rank's saved RNG is that of the first rank of its group",
+            source: "NVIDIA/Megatron-LM#6858",
+        },
+        FaultFacts {
+            kind: FaultKind::LoaderDraw,
+            key: "loader_draw",
+            target: "`resume` or `first-tensor-rank`",
+            about: "making the data loader draws from the default RNG: after a resume \
+                has restored it, or on the first tensor-parallel rank only",
+            source: "NVIDIA-NeMo/Megatron-Bridge#5257, NVIDIA/Megatron-LM#206",
+        },
+        FaultFacts {
+            kind: FaultKind::RankSeed,
+            key: "rank_seed",
+            target: "`dp`",
+            about: "the seed of the first parameters depends on that rank",
+            source: "allenai/OLMo-core#319",
+        },
+        FaultFacts {
+            kind: FaultKind::EarlyReduce,
+            key: "early_reduce",
+            target: "`word_embeddings`",
+            about: "the last stage gives what the data-parallel reduction has not joined \
+                to the sum over stages",
+            source: "NVIDIA/Megatron-LM#844",
+        },
+        FaultFacts {
+            kind: FaultKind::AliasedSlots,
+            key: "aliased_slots",
+            target: "`main_grad`",
+            about: "gradients of all microbatches lie in one static buffer, which the \
+                last one overwrites",
+            source: "NVIDIA/TransformerEngine#2937",
+        },
+        FaultFacts {
+            kind: FaultKind::StaleFlag,
+            key: "stale_flag",
+            target: "`first-microbatch`, or a variable of `env`",
+            about: "a flag of the process that no checkpoint holds makes its first step \
+                overwrite gradients; a variable is set after the communicators were \
+                made",
+            source: "NVIDIA/Megatron-LM#6965, NVIDIA/nccl#1497",
+        },
+        FaultFacts {
+            kind: FaultKind::LostPosition,
+            key: "lost_position",
+            target: "`yielded`, `epoch` or `prefetched`",
+            about: "a resume counts this process's samples only, shuffles as in epoch 0, \
+                or starts behind what was only prefetched",
+            source: "KempnerInstitute/KempnerForge#58, huggingface/accelerate#4071",
+        },
+        FaultFacts {
+            kind: FaultKind::SharedStaging,
+            key: "shared_staging",
+            target: "a component",
+            about: "the background writer of a checkpoint reads it where it lives, not \
+                from a copy",
+            source: "NVIDIA/nvidia-resiliency-ext#376",
+        },
+        FaultFacts {
+            kind: FaultKind::LateTracker,
+            key: "late_tracker",
+            target: "`iteration`",
+            about: "the tracker of a checkpoint gets the iteration at which its writer \
+                ends",
+            source: "NVIDIA-NeMo/Megatron-Bridge#3267",
         },
     ];
 

@@ -20,9 +20,7 @@ use crate::prove::outcome::{
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
-use crate::prove::{
-    Grade, first_divergence, origin, reversal, token, uncovered, vacuity, witness,
-};
+use crate::prove::{Grade, first_divergence, origin, reversal, token, uncovered, vacuity, witness};
 use crate::scenario::OracleKind;
 use crate::train::{FIRST_BUCKETS, Trainer};
 use crate::world::{GroupId, RunRecord};
@@ -168,7 +166,9 @@ fn hazards(findings: &Findings) -> Vec<Hazard> {
     let reshardings = findings.reshardings.iter();
     let resharded = reshardings.flat_map(|resharding| &resharding.hazards);
     let mut known: Vec<&crate::world::Hazard> = own.iter().collect();
-    for hazard in resumed.chain(resharded) {
+    let saving = findings.snapshots.iter();
+    let saving = saving.flat_map(|snapshots| &snapshots.hazards);
+    for hazard in saving.chain(resumed).chain(resharded) {
         if !known.iter().any(|one| reversal::is_same(one, hazard)) {
             known.push(hazard);
         }
@@ -268,6 +268,16 @@ fn res_result(findings: &Findings) -> OracleResult {
             Some(detail),
         )
     };
+    let torn = findings
+        .snapshots
+        .as_ref()
+        .and_then(|found| found.torn.first());
+    if let Some(torn) = torn {
+        return OracleResult {
+            components: torn.other.keys().copied().collect(),
+            ..result(OracleVerdict::Different, torn.to_string())
+        };
+    }
     if let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) {
         let detail = format!("restarts {list:?}: {}", resumption_text(found));
         return OracleResult {
@@ -289,6 +299,10 @@ fn res_result(findings: &Findings) -> OracleResult {
     let mut detail = format!("{words} live-in words and {steps} roots of resumed steps compared");
     for component in unread_everywhere(resumptions) {
         detail += &format!("; the checkpoint lacks {component}, which nothing reads later");
+    }
+    if let Some(found) = &findings.snapshots {
+        let files = found.files;
+        detail += &format!("; {files} files of background writers, done at once and late");
     }
     if whole > 0 {
         detail += &format!("; {whole} words of whole tensors after loads on other layouts");
@@ -322,10 +336,12 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
     let mut parts = Vec::new();
     if !found.components.is_empty() {
         let names: Vec<String> = found.components.iter().map(ToString::to_string).collect();
+        let lost = found.lost.as_ref().map(|lost| format!(" ({lost})"));
         parts.push(format!(
-            "after step {} the resumed run lacks {}",
+            "after step {} the resumed run lacks {}{}",
             found.cut,
-            names.join(", ")
+            names.join(", "),
+            lost.unwrap_or_default()
         ));
     }
     if let Some((rank, buffer)) = found.uncovered.first() {
@@ -353,7 +369,7 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
     }
     if let Some(drift) = found.drifts.first() {
         parts.push(format!(
-            "copies of `{}` differ in the resumed run",
+            "copies of `{}` differ in the resumed run: {drift}",
             drift.name
         ));
     }

@@ -11,6 +11,7 @@ use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::reference::{self, Provenances};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
+use crate::prove::oracle::snapshot::{self, Snapshots};
 use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::queries::{self, Queries};
 use crate::prove::remedy;
@@ -53,6 +54,8 @@ pub struct Findings {
     pub second: Option<Option<NodeDifference>>,
     /// One entry a restart; `None` when RES was not asked for.
     pub resumptions: Option<Resumptions>,
+    /// Files of background writers; `None` where nothing is saved by one.
+    pub snapshots: Option<Snapshots>,
     /// Resumes on other layouts.
     pub reshardings: Vec<Resharding>,
     /// Who contributed to the gradients; `None` when REF was not asked for.
@@ -75,6 +78,7 @@ impl Findings {
             sweep,
             second: None,
             resumptions: None,
+            snapshots: None,
             reshardings: Vec::new(),
             provenances: None,
             mutants: MutantScore::default(),
@@ -111,15 +115,15 @@ pub fn check(
     let hazards = &mut reference.hazards;
     let reversals = reversal::turn_round(&mut session, hazards, progress)?;
     let queries = queries::deny(&mut session, &reference, progress)?;
-
-    let mut resumptions = resumptions(&mut session, &reference, progress)?;
+    let (mut snapshots, mut resumptions) = resumed(&mut session, &reference, progress)?;
     faults::refuse_unmet(&mut session)?;
 
     let mut reshardings = reshardings(&session, &reference, &sweep, progress)?;
     let resumed = resumptions.iter_mut().flatten();
     let resumed = resumed.map(|(_, found)| &mut found.hazards);
     let resharded = reshardings.iter_mut().map(|found| &mut found.hazards);
-    for hazards in resumed.chain(resharded) {
+    let saving = snapshots.iter_mut().map(|found| &mut found.hazards);
+    for hazards in saving.chain(resumed).chain(resharded) {
         hazards.retain(|hazard| !reversals.is_ordered(hazard));
     }
 
@@ -147,6 +151,7 @@ pub fn check(
         sweep,
         second,
         resumptions,
+        snapshots,
         reshardings,
         provenances,
         mutants,
@@ -160,6 +165,26 @@ pub fn check(
     Ok(certificate::outcome(
         &session, options, findings, verdicts, remedies,
     ))
+}
+
+/// The files of background writers, and the runs that were resumed.
+type Resumed = (Option<Snapshots>, Option<Resumptions>);
+
+/// What RES compares, where it is asked for.
+fn resumed(
+    session: &mut Session,
+    reference: &RunRecord,
+    progress: &dyn Progress,
+) -> Result<Resumed, CheckError> {
+    if !session.scenario.oracles.contains(&OracleKind::RES) {
+        return Ok((None, None));
+    }
+    let count = session.scenario.checkpoint.restarts.len();
+    progress.begin("restarts", count as u64);
+    let snapshots = snapshot::compare(session, reference)?;
+    let resumptions = restarts(session, reference, snapshots.as_ref(), progress)?;
+    progress.end();
+    Ok((snapshots, Some(resumptions)))
 }
 
 /// The canonical schedule's run, with the sweep watching, hazards looked for and cuts followed.
@@ -181,35 +206,20 @@ pub fn reference_run(
     Ok(session.run(&options, steps, None, sweep)?)
 }
 
-/// Restarts, where RES is asked for.
-fn resumptions(
-    session: &mut Session,
-    reference: &RunRecord,
-    progress: &dyn Progress,
-) -> Result<Option<Resumptions>, CheckError> {
-    if !session.scenario.oracles.contains(&OracleKind::RES) {
-        return Ok(None);
-    }
-    let count = session.scenario.checkpoint.restarts.len();
-    progress.begin("restarts", count as u64);
-    let found = restarts(session, reference, progress)?;
-    progress.end();
-    Ok(Some(found))
-}
-
 fn restarts(
     session: &mut Session,
     reference: &RunRecord,
+    snapshots: Option<&Snapshots>,
     progress: &dyn Progress,
 ) -> Result<Resumptions, CheckError> {
     let lists = session.scenario.checkpoint.restarts.clone();
-    restarts_of(session, reference, &lists, progress)
+    restarts_of(session, (reference, snapshots), &lists, progress)
 }
 
 /// Resumes at each cut of each list, from what the run before it saved.
 pub(super) fn restarts_of(
     session: &mut Session,
-    reference: &RunRecord,
+    (reference, snapshots): (&RunRecord, Option<&Snapshots>),
     lists: &[Vec<u32>],
     progress: &dyn Progress,
 ) -> Result<Resumptions, CheckError> {
@@ -222,9 +232,15 @@ pub(super) fn restarts_of(
         for (place, cut) in cuts.iter().copied().enumerate() {
             let until = cuts.get(place + 1).copied();
             let source = carried.as_ref().unwrap_or(reference);
-            let state = source.checkpoints.get(&cut).ok_or_else(|| {
-                CheckError::Internal(format!("no state was kept after step {cut}"))
-            })?;
+            let file = snapshots.and_then(|snapshots| match &carried {
+                None => snapshots.loaded.get(&cut),
+                Some(resumed) => resumed.files.get(&cut).map(|file| &file.state),
+            });
+            let state = file
+                .or_else(|| source.checkpoints.get(&cut))
+                .ok_or_else(|| {
+                    CheckError::Internal(format!("no state was kept after step {cut}"))
+                })?;
             let restart = Restart {
                 cut,
                 state,

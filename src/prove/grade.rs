@@ -8,6 +8,7 @@ use crate::prove::native::NativeRaces;
 use crate::prove::oracle::reference::Provenances;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::oracle::reshard::Resharding;
+use crate::prove::oracle::snapshot::Snapshots;
 use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
@@ -68,6 +69,9 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if findings.reference.hazards_beyond > 0 || !hazards.is_empty() {
         grade = grade.max(Grade::Hazard);
     }
+    if let Some(snapshots) = &findings.snapshots {
+        grade = grade.max(of_snapshots(snapshots));
+    }
     let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);
     if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
         grade = grade.max(Grade::Vacuous);
@@ -101,6 +105,19 @@ fn of_metrics(reference: &RunRecord) -> Grade {
     match vacuity::not_finite(reference) {
         Some(_) => Grade::Vacuous,
         None => Grade::Proved,
+    }
+}
+
+/// A checkpoint that is not of the step that it was asked for is wrong however long its writer
+/// takes: the writer's delay is free.
+fn of_snapshots(found: &Snapshots) -> Grade {
+    let torn = match found.torn.is_empty() {
+        true => Grade::Proved,
+        false => Grade::Divergent,
+    };
+    match found.hazards.is_empty() {
+        true => torn,
+        false => torn.max(Grade::Hazard),
     }
 }
 

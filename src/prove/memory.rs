@@ -122,6 +122,21 @@ pub(super) fn cuts(scenario: &Scenario) -> BTreeSet<u32> {
     restarts.chain([1]).filter(|cut| *cut < last).collect()
 }
 
+/// The steps after which a background writer is asked for a checkpoint.
+pub(super) fn background_saves(scenario: &Scenario) -> BTreeSet<u32> {
+    match scenario.recipe.async_save {
+        true => scenario.checkpoint.cuts(),
+        false => BTreeSet::new(),
+    }
+}
+
+/// How many steps of a run with late writers are watched for hazards: up to the second save, which
+/// waits for the first one's writer, or to the end, which waits for the last.
+pub(super) fn late_hazard_steps(scenario: &Scenario) -> u32 {
+    let saves = background_saves(scenario);
+    saves.iter().nth(1).unwrap_or(&scenario.steps) + 1
+}
+
 /// Steps after a cut whose state is kept, where a run is resumed on another layout.
 const STATES_AFTER_A_CUT: u32 = 2;
 

@@ -12,6 +12,7 @@ use crate::prove::oracle::res::Resumption;
 use crate::prove::session::Session;
 use crate::prove::sweep::Reach;
 use crate::scenario::{OracleKind, OriginClass};
+use crate::train::set_too_late;
 use crate::world::memory::{Hazard, HazardKind};
 
 /// Where a fault comes from.
@@ -26,13 +27,14 @@ pub struct Origin {
 
 /// The origin of what a check found; `None` where nothing is wrong.
 pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
-    unordered(findings)
+    torn(findings)
+        .or_else(|| unordered(findings))
         .or_else(|| corrupted(findings))
         .or_else(|| recomputed(findings))
         .or_else(|| started_apart(session, findings))
         .or_else(|| contributed(findings))
         .or_else(|| drifted(session, findings))
-        .or_else(|| reordered(findings))
+        .or_else(|| reordered(session, findings))
         .or_else(|| resumed(findings))
 }
 
@@ -52,12 +54,30 @@ fn corrupted(findings: &Findings) -> Option<Origin> {
     origin(OriginClass::Uncontrolled, OracleKind::R2R, what)
 }
 
+/// A checkpoint of two steps. Where the writer's own buffers are used too early, that comes first.
+fn torn(findings: &Findings) -> Option<Origin> {
+    let snapshots = findings.snapshots.as_ref()?;
+    let torn = snapshots.torn.first()?;
+    let mut hazards = findings.reference.hazards.iter().chain(&snapshots.hazards);
+    let is_own = |hazard: &Hazard| {
+        let buffer = hazard.buffer.as_deref();
+        buffer.is_some_and(|name| name.starts_with("checkpoint_"))
+    };
+    if hazards.any(is_own) {
+        return None;
+    }
+    let class = OriginClass::CheckpointSnapshot;
+    origin(class, OracleKind::RES, torn.to_string())
+}
+
 fn unordered(findings: &Findings) -> Option<Origin> {
     let of_resumed = |found: &Resumption| found.hazards.first().cloned();
     let resumed = findings.resumptions.iter().flatten();
     let resumed = resumed.filter_map(|(_, found)| of_resumed(found));
     let own = findings.reference.hazards.first().cloned();
-    let hazard: Hazard = own.into_iter().chain(resumed).next()?;
+    let saving = findings.snapshots.iter();
+    let saving = saving.flat_map(|snapshots| snapshots.hazards.first().cloned());
+    let hazard: Hazard = own.into_iter().chain(saving).chain(resumed).next()?;
     let class = match hazard.kind {
         HazardKind::ReuseWhileInUse => OriginClass::BufferLifetime,
         HazardKind::UninitialisedRead => OriginClass::UninitialisedRead,
@@ -118,13 +138,16 @@ fn resumed(findings: &Findings) -> Option<Origin> {
 }
 
 /// A sum whose order varies.
-fn reordered(findings: &Findings) -> Option<Origin> {
+fn reordered(session: &Session, findings: &Findings) -> Option<Origin> {
     let (reach, first) = findings.sweep.first.iter().next()?;
     let class = match reach {
         Reach::Within => OriginClass::AccumulationOrder,
         Reach::Across => OriginClass::AlgorithmSelection,
     };
-    let what = format!("the order of the sum at {} varies", first.site);
+    let mut what = format!("the order of the sum at {} varies", first.site);
+    for variable in session.late.iter().filter(|_| *reach == Reach::Across) {
+        what += &format!("; {}", set_too_late(variable));
+    }
     origin(class, OracleKind::R2R, what)
 }
 

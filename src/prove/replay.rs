@@ -4,6 +4,7 @@ use crate::prove::certificate;
 use crate::prove::check::{CheckOptions, Findings, restarts_of};
 use crate::prove::effect;
 use crate::prove::oracle::reshard::Resume;
+use crate::prove::oracle::snapshot;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
@@ -154,13 +155,16 @@ fn replay_restart(
     };
     let mut sweep = Sweep::new(session.sweep_options());
     let reference = crate::prove::check::reference_run(session, &mut sweep)?;
-    let found = restarts_of(session, &reference, &[list], progress)?;
+    let snapshots = snapshot::compare(session, &reference)?;
+    let source = (&reference, snapshots.as_ref());
+    let found = restarts_of(session, source, &[list], progress)?;
     if found.iter().all(|(_, resumption)| resumption.is_equal()) {
         return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
     }
     let verdicts = grade::of_replayed_restart(&found);
     let findings = Findings {
         resumptions: Some(found),
+        snapshots,
         ..Findings::of_replay(reference, sweep)
     };
     Ok(certificate::outcome(

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::diagnostic::Diagnostic;
 use crate::engine::self_test::SelfTest;
 use crate::engine::{Engine, EngineError, EngineIdentity};
-use crate::fault::{BitFlip, Fault};
+use crate::fault::{BitFlip, Fault, FaultKind};
 use crate::kernel::{KernelError, Registry};
 use crate::numerics::Digest;
 use crate::plan::{Backend, Environment, EnvironmentError};
@@ -24,7 +24,7 @@ use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
     BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
-    OptionsError, Run, TorchBuckets, TrainOptions, program,
+    OptionsError, Run, Saves, TorchBuckets, TrainOptions, program,
 };
 use crate::world::{
     Communicator, GroupId, Observer, PlantedFault, RunOptions, RunRecord, Unobserved, World,
@@ -94,7 +94,10 @@ impl SharedEngine {
 pub struct Session {
     pub scenario: Scenario,
     pub options: Arc<TrainOptions>,
+    /// What the communicators were made with.
     pub environment: Environment,
+    /// Variables of the recipe that were set too late for them.
+    pub late: BTreeSet<String>,
     pub allocations: Vec<Allocation>,
     pub registry: Arc<Registry>,
     pub data_hash: Digest,
@@ -135,7 +138,9 @@ impl Session {
     ) -> Result<Session, CheckError> {
         let options = TrainOptions::from(&scenario.recipe);
         options.check()?;
+        let late = set_late(&scenario)?;
         let variables = scenario.recipe.env.iter();
+        let variables = variables.filter(|(name, _)| !late.contains(*name));
         let environment =
             Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
         let allocations = allocations(&scenario);
@@ -194,6 +199,7 @@ impl Session {
             flips_met: BTreeSet::new(),
             scenario,
             environment,
+            late,
             allocations,
             registry,
             kinds,
@@ -208,6 +214,12 @@ impl Session {
     /// A layout that the recipe's rules or the training program refuse.
     pub fn resharded(&self, layout: ReshardLayout) -> Result<Session, CheckError> {
         let mut scenario = self.scenario.clone();
+        if scenario.recipe.data_parallel_random_init {
+            return Err(CheckError::Input(format!(
+                "{layout}: data-parallel ranks have RNG states of their own \
+                 (data_parallel_random_init), which are not carried to another layout"
+            )));
+        }
         let own = scenario.recipe.own_layout();
         scenario.recipe = scenario.recipe.resharded(layout).map_err(|findings| {
             let first = findings.first().map(|finding| finding.message.clone());
@@ -271,6 +283,11 @@ impl Session {
             steps,
             checkpoint,
             saves_after: memory::states_kept(&self.scenario),
+            saves: Saves {
+                after: memory::background_saves(&self.scenario),
+                late: options.late_writes,
+            },
+            variables: self.scenario.recipe.env.keys().cloned().collect(),
         };
         let program = program(self.options.clone(), self.corpus.clone(), initial, run);
         let named = self.scenario.faults.named.iter().cloned();
@@ -330,6 +347,23 @@ impl Session {
             },
         }
     }
+}
+
+/// Variables that a fault sets when the communicators have been made.
+fn set_late(scenario: &Scenario) -> Result<BTreeSet<String>, CheckError> {
+    let faults = scenario.faults.named.iter();
+    let stale = faults.filter(|fault| fault.kind == FaultKind::StaleFlag);
+    let stale = stale.filter(|fault| scenario.recipe.env.contains_key(&fault.at));
+    let mut late = BTreeSet::new();
+    for fault in stale {
+        if fault.rank.is_some() || fault.step.is_some() {
+            return Err(CheckError::Input(format!(
+                "{fault}: communicators are made once, by all ranks: write the name alone"
+            )));
+        }
+        late.insert(fault.at.clone());
+    }
+    Ok(late)
 }
 
 /// The allocations of a scenario; hosts of eight GPUs in rank order where it names none.

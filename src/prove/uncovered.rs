@@ -3,7 +3,7 @@
 use crate::diagnostic::escaped;
 use crate::prove::memory;
 use crate::prove::session::Session;
-use crate::recipe::Recipe;
+use crate::scenario::OracleKind;
 
 pub(super) fn sentences(session: &Session) -> Vec<String> {
     let mut list = vec![
@@ -19,7 +19,7 @@ pub(super) fn sentences(session: &Session) -> Vec<String> {
     ];
     list.extend(own_arithmetic(session));
     let recipe = &session.scenario.recipe;
-    list.extend(asynchronous_saves(recipe));
+    list.extend(asynchronous_saves(session));
     list.extend(unseen_gathers(session));
     list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     let watched = memory::hazard_steps(&session.scenario);
@@ -79,10 +79,13 @@ fn own_arithmetic(session: &Session) -> Option<String> {
 }
 
 /// What the job does beside the training and the simulation does in its place.
-fn asynchronous_saves(recipe: &Recipe) -> Option<String> {
-    let sentence = "hazards of async_save: the checkpoint is saved before the next step here; run \
-        synchronously, and not checked";
-    recipe.async_save.then(|| sentence.to_string())
+fn asynchronous_saves(session: &Session) -> Option<String> {
+    let scenario = &session.scenario;
+    let saves = !memory::background_saves(scenario).is_empty();
+    let is_compared = saves && scenario.oracles.contains(&OracleKind::RES);
+    let sentence = "files of async_save: a run saves after the steps that `checkpoint.restarts` \
+        names, and RES compares what was written; none of it happened here";
+    (scenario.recipe.async_save && !is_compared).then(|| sentence.to_string())
 }
 
 /// A save waits for all parameters, and a process's first step has nothing to gather: in a short

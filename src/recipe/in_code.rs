@@ -85,6 +85,9 @@ impl Recipe {
             recompute_num_layers: 0,
             recompute_modules: Vec::new(),
             async_save: false,
+            data_parallel_random_init: false,
+            num_workers: 0,
+            epoch_samples: None,
             determinism: Determinism::ORDERED,
             env: BTreeMap::new(),
         }

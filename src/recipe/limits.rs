@@ -20,6 +20,10 @@ pub const TRAIN_ITERS_MAX: u32 = 1 << 30;
 pub const WGRAD_SPLITS_MAX: u32 = 256;
 /// Parameters, gradients and optimizer state of all virtual ranks together: 1 TiB.
 pub const STATE_BYTES_MAX: u64 = 1 << 40;
+/// Worker processes of a data loader.
+pub const NUM_WORKERS_MAX: u32 = 64;
+/// Samples of an epoch: their order is made anew in each.
+pub const EPOCH_SAMPLES_MAX: u32 = 1 << 16;
 /// Variables in `[env]`.
 pub const ENV_COUNT_MAX: usize = 256;
 

@@ -203,9 +203,25 @@ pub struct Recipe {
     pub recompute_modules: Vec<RecomputeModule>,
     pub async_save: bool,
 
+    /// Data-parallel ranks have RNG seeds of their own.
+    #[serde(skip_serializing_if = "is_false")]
+    pub data_parallel_random_init: bool,
+
+    // --- data loader ---
+    /// Worker processes; 0 unless given, 2 in Megatron.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub num_workers: u32,
+    /// Samples of an epoch, shuffled in each; one endless epoch in order when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_samples: Option<u32>,
+
     pub determinism: Determinism,
     /// Environment of the job: `NCCL_ALGO` and its kin.
     pub env: BTreeMap<String, String>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 fn is_false(flag: &bool) -> bool {

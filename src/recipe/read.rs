@@ -164,6 +164,7 @@ fn assembled(reader: &mut Reader<'_>, draft: &Draft) -> Recipe {
     optimizer(reader, &mut recipe);
     overlap_and_recompute(reader, &mut recipe);
     torch_ddp(reader, &mut recipe);
+    data_loader(reader, &mut recipe);
     recipe.env = match reader.table("env") {
         Some(table) => environment::environment(table, reader.findings),
         None => Default::default(),
@@ -241,6 +242,15 @@ fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
         .words("recompute_modules", &RecomputeModule::WORDS)
         .unwrap_or_default();
     recipe.async_save = reader.boolean("async_save", false).value;
+}
+
+fn data_loader(reader: &mut Reader<'_>, recipe: &mut Recipe) {
+    let by_rank = reader.boolean("data_parallel_random_init", false);
+    recipe.data_parallel_random_init = by_rank.value;
+    let workers = reader.count("num_workers", 0..=NUM_WORKERS_MAX, Some(0));
+    recipe.num_workers = workers.value;
+    let samples = reader.count("epoch_samples", 1..=EPOCH_SAMPLES_MAX, Some(1));
+    recipe.epoch_samples = samples.place.is_some().then_some(samples.value);
 }
 
 fn torch_ddp(reader: &mut Reader<'_>, recipe: &mut Recipe) {

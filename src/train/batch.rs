@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::train::corpus::Corpus;
+use crate::train::loader::SampleOrder;
 use crate::train::options::TrainOptions;
 use crate::world::Segments;
 
@@ -18,6 +19,21 @@ impl Batch {
     /// each microbatch of the step takes consecutive samples, rank after rank (Megatron-LM,
     /// `MegatronPretrainingSampler`).
     pub fn at(corpus: &Corpus, options: &TrainOptions, position: u32, data_rank: u32) -> Batch {
+        let epoch = options
+            .epoch_samples
+            .map_or(0, |samples| position / samples);
+        Batch::in_epoch(corpus, options, position, epoch, data_rank)
+    }
+
+    /// The same, where the first sample is shuffled as in `epoch`.
+    pub fn in_epoch(
+        corpus: &Corpus,
+        options: &TrainOptions,
+        position: u32,
+        epoch: u32,
+        data_rank: u32,
+    ) -> Batch {
+        let mut order = SampleOrder::new(options, position, epoch);
         let (seq, batch) = (options.model.seq_length, options.model.micro_batch_size);
         let ranks = options.layout.data_parallel_size;
         let microbatches = options.microbatches();
@@ -26,7 +42,7 @@ impl Batch {
         for microbatch in 0..microbatches {
             for place in 0..batch {
                 let index = (microbatch * ranks + data_rank) * batch + place;
-                let sample = corpus.sample(u64::from(position) + u64::from(index), seq);
+                let sample = corpus.sample(order.sample(index), seq);
                 for s in 0..seq {
                     let word = ((microbatch * seq + s) * batch + place) as usize;
                     tokens[word] = sample[s as usize];

@@ -7,7 +7,7 @@ use crate::train::tensor_file::{CheckpointError, TensorFile, damaged};
 use crate::world::{Component, State, StateTensor};
 
 /// The one metadata key of a checkpoint: the number of steps that were done.
-const STEPS_KEY: &str = "bitproof.steps";
+pub(super) const STEPS_KEY: &str = "bitproof.steps";
 
 /// One rank's tensors, as words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,18 +88,32 @@ impl Checkpoint {
     /// # Errors
     /// A file that cannot be read, or that is not such a checkpoint.
     pub fn load(path: &Path) -> Result<Checkpoint, CheckpointError> {
-        let file = TensorFile::load(path)?;
+        Checkpoint::of_file(&TensorFile::load(path)?, path)
+    }
+
+    /// What a file holds: of all ranks, or of one.
+    pub(super) fn of_file(file: &TensorFile, path: &Path) -> Result<Checkpoint, CheckpointError> {
         let steps = file.number(STEPS_KEY, path)?;
         let mut ranks: BTreeMap<u32, RankState> = BTreeMap::new();
-        for (name, tensor) in file.tensors {
-            let (rank, component, name) = split_name(&name)
+        for (name, tensor) in &file.tensors {
+            let (rank, component, name) = split_name(name)
                 .ok_or_else(|| damaged(path, format!("`{name}` is not rank/component/name")))?;
             ranks
                 .entry(rank)
                 .or_default()
-                .insert(component, name, tensor);
+                .insert(component, name, tensor.clone());
         }
         Ok(Checkpoint { steps, ranks })
+    }
+
+    /// Every rank's state, ascending.
+    pub fn ranks(&self) -> impl Iterator<Item = (u32, &RankState)> {
+        self.ranks.iter().map(|(rank, state)| (*rank, state))
+    }
+
+    /// Takes the ranks of another part of the same checkpoint in.
+    pub(super) fn join(&mut self, part: Checkpoint) {
+        self.ranks.extend(part.ranks);
     }
 }
 

@@ -2,9 +2,10 @@
 //! and row-parallel biases over tensor-parallel ranks, then a shared embedding over the two stages
 //! that hold it.
 
-use crate::model::{Parameter, ParameterStore};
+use crate::fault::FaultKind;
+use crate::model::{Parameter, ParameterStore, Role};
 use crate::plan::Combine;
-use crate::train::bucket::FlatLayout;
+use crate::train::bucket::{Bucket, FlatLayout};
 use crate::train::gradient::{Gradients, Reduction, reduce_dtype, shards};
 use crate::train::holding::owned;
 use crate::train::layout::Coordinates;
@@ -118,9 +119,35 @@ pub fn meet_embedding(rank: &mut Rank, reduction: &Reduction<'_>, gradients: &Gr
         }
         None => gradients.reduced.slice(*offset, parameter.len()),
     };
+    let early = shards(options) && rank.has_fault(FaultKind::EarlyReduce, "word_embeddings");
+    let summed = match early && parameter.role == Role::SharedCopy {
+        true => unreduced(rank, reduction, gradients, bucket),
+        false => words,
+    };
     rank.module("main_grad.word_embeddings", |rank| {
         let family = Family::SharedEmbedding;
-        let handle = rank.all_reduce("all_reduce", family, group, words, Combine::Sum);
+        let handle = rank.all_reduce("all_reduce", family, group, summed, Combine::Sum);
         rank.wait(handle);
+        if summed != words {
+            rank.copy("split", summed, words);
+        }
     });
+}
+
+/// This rank's shard of a bucket as it was before the data-parallel reduction.
+fn unreduced(
+    rank: &Rank,
+    reduction: &Reduction<'_>,
+    gradients: &Gradients,
+    bucket: &Bucket,
+) -> Tensor {
+    let members = rank.group(reduction.groups.intra_instance);
+    let place = members.iter().position(|member| *member == rank.id);
+    let place = place.expect("a rank is in its own group") as u32;
+    let len = bucket.len() / members.len() as u32;
+    let flat = Tensor {
+        dtype: reduce_dtype(reduction.options),
+        ..gradients.flat
+    };
+    flat.slice(bucket.range.start + place * len, len)
 }

@@ -3,6 +3,7 @@
 //! instances). When each bucket's turn comes is [`crate::train::data_parallel`]'s matter; what is
 //! summed afterwards is [`crate::train::finalize`]'s.
 
+use crate::fault::FaultKind;
 use crate::model::ParameterStore;
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
@@ -32,6 +33,8 @@ pub struct Reduction<'a> {
     pub groups: GroupIds,
     /// The first step of its process, whose buckets torch's DDP lays out anew.
     pub is_first_step: bool,
+    /// The last microbatch's gradients overwrite those before them: a stale flag.
+    pub overwrites: bool,
 }
 
 /// What a bucket's reduction is waited for by.
@@ -178,8 +181,19 @@ impl Gradients {
             init: Init::First,
             order: reduction.options.model.orders.microbatch_accumulation,
         };
+        let slot = |place: u32| fold.addends.slice(place * len, len);
+        let (last, earlier) = (slot(microbatches - 1), 0..microbatches - 1);
         let module = format!("main_grad.bucket{number}");
-        rank.module(&module, |rank| rank.fold("accumulate", fold));
+        rank.module(&module, |rank| {
+            if reduction.overwrites {
+                rank.copy("overwrite", last, fold.out);
+                return;
+            }
+            if rank.has_fault(FaultKind::AliasedSlots, "main_grad") {
+                earlier.for_each(|place| rank.copy("alias", last, slot(place)));
+            }
+            rank.fold("accumulate", fold);
+        });
     }
 
     /// Averages by scaling before the sum, as Megatron's DDP does.

@@ -114,10 +114,13 @@ impl TrainOptions {
             true => u64::from(layout.shard_len()),
             false => flat,
         };
+        let persisted = flat + 3 * shard;
+        // What a background writer reads, and what it writes.
+        let buffers = if self.async_save { 2 * persisted } else { 0 };
         RankWords {
-            state: self.state_words(flat, shard),
+            state: self.state_words(flat, shard) + buffers,
             activations: self.activation_words(stage, &layout.parameters),
-            persisted: flat + 3 * shard,
+            persisted,
         }
     }
 

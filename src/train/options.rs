@@ -55,6 +55,16 @@ pub struct TrainOptions {
     pub seed: u32,
     /// Activations that are computed again in the backward.
     pub recompute: Recompute,
+    /// Data-parallel ranks draw from seeds of their own; parameters start equal all the same, as
+    /// Megatron-LM broadcasts them.
+    pub data_parallel_random_init: bool,
+    /// Worker processes of the data loader, each with [`crate::train::PREFETCH_FACTOR`] batches
+    /// ahead; 0 makes each batch when it is asked for.
+    pub num_workers: u32,
+    /// Samples of an epoch, which are shuffled in each; `None` is one endless epoch in order.
+    pub epoch_samples: Option<u32>,
+    /// Checkpoints are written in the background.
+    pub async_save: bool,
 }
 
 impl From<&Recipe> for TrainOptions {
@@ -94,20 +104,16 @@ impl From<&Recipe> for TrainOptions {
             clip_grad: recipe.clip_grad,
             seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
             recompute: recompute(recipe),
+            data_parallel_random_init: recipe.data_parallel_random_init,
+            num_workers: recipe.num_workers,
+            epoch_samples: recipe.epoch_samples,
+            async_save: recipe.async_save,
         }
     }
 }
 
-fn torch_ddp(recipe: &Recipe) -> Option<DdpOptions> {
-    let mebibytes = recipe.bucket_cap_mb.map(f64::from);
-    (recipe.ddp == DataParallelKind::Torch).then(|| DdpOptions {
-        bucket_cap: mebibytes.map(|mebibytes| (mebibytes * 1_048_576.0) as u64),
-        find_unused_parameters: recipe.find_unused_parameters,
-        ..DdpOptions::default()
-    })
-}
-
 fn model(recipe: &Recipe) -> ModelShape {
+    let determinism = &recipe.determinism;
     ModelShape {
         num_layers: recipe.num_layers,
         hidden_size: recipe.hidden_size,
@@ -134,15 +140,24 @@ fn model(recipe: &Recipe) -> ModelShape {
             .pipeline_model_parallel_size
             .saturating_mul(recipe.num_virtual_stages_per_pipeline_rank),
         sequence_parallel: recipe.sequence_parallel,
-        wgrad_splits: recipe.determinism.wgrad_splits,
+        wgrad_splits: determinism.wgrad_splits,
         orders: Orders {
-            embedding_backward: recipe.determinism.embedding_backward,
-            norm_weight_grad: recipe.determinism.norm_weight_grad,
-            wgrad_split_k: recipe.determinism.wgrad_split_k,
-            microbatch_accumulation: recipe.determinism.microbatch_accumulation,
-            attention_backward: recipe.determinism.attention_backward,
+            embedding_backward: determinism.embedding_backward,
+            norm_weight_grad: determinism.norm_weight_grad,
+            wgrad_split_k: determinism.wgrad_split_k,
+            microbatch_accumulation: determinism.microbatch_accumulation,
+            attention_backward: determinism.attention_backward,
         },
     }
+}
+
+fn torch_ddp(recipe: &Recipe) -> Option<DdpOptions> {
+    let mebibytes = recipe.bucket_cap_mb.map(f64::from);
+    (recipe.ddp == DataParallelKind::Torch).then(|| DdpOptions {
+        bucket_cap: mebibytes.map(|mebibytes| (mebibytes * 1_048_576.0) as u64),
+        find_unused_parameters: recipe.find_unused_parameters,
+        ..DdpOptions::default()
+    })
 }
 
 /// Megatron-LM recomputes the core attention where no module is named.
@@ -207,6 +222,8 @@ pub enum OptionsError {
     LongDecay { samples: u64 },
     #[error("{name} = {value} is not a number that the optimizer can take")]
     Number { name: &'static str, value: String },
+    #[error("epoch_samples is 0")]
+    EmptyEpoch,
     #[error("a step's gradients or tokens would need {words} words a rank, more than {limit}")]
     TooLarge { words: u64, limit: u64 },
 }
@@ -232,6 +249,9 @@ impl TrainOptions {
         }
         if self.ddp_reduce_scatter_with_fp32_accumulation && !self.use_distributed_optimizer {
             return Err(OptionsError::Fp32AccumulationAlone);
+        }
+        if self.epoch_samples == Some(0) {
+            return Err(OptionsError::EmptyEpoch);
         }
         if self.ddp_bucket_size == Some(0) {
             return Err(OptionsError::EmptyBucket);
@@ -437,6 +457,10 @@ pub(super) mod tests {
             clip_grad: 1.0,
             seed: 1,
             recompute: Recompute::Nothing,
+            data_parallel_random_init: false,
+            num_workers: 0,
+            epoch_samples: None,
+            async_save: false,
         }
     }
 

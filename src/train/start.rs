@@ -1,8 +1,12 @@
 //! What a rank's memory holds before the first step: a checkpoint's tensors where it has them, a
 //! fresh start's elsewhere, and constants.
 
+use std::ops::Range;
+
+use crate::fault::FaultKind;
 use crate::model::{Generators, rope_tables};
 use crate::train::checkpoint::RankState;
+use crate::train::gradient::shards;
 use crate::train::holding::owned;
 use crate::train::initial::Initial;
 use crate::train::trainer::Trainer;
@@ -18,24 +22,19 @@ impl Trainer {
         rng: Generators,
     ) -> Result<(), RankError> {
         let store = self.store();
-        let fresh = self.fresh_parameters(initial)?;
+        let fresh = self.fresh_parameters(rank, initial)?;
         let from = Source {
             rank: rank.id,
             state,
         };
-        let values = self.model_words(&fresh, &from)?;
-        rank.upload("parameters", store.values, &values);
         let owned = owned(&self.options, &self.layout, self.place);
-        let main: Vec<u32> = owned
-            .iter()
-            .flat_map(|part| &fresh[part.start as usize..part.end as usize])
-            .map(|value| value.to_bits())
-            .collect();
+        let (values, main) = self.parameter_words(rank, &fresh, &owned, &from)?;
+        rank.upload("parameters", store.values, &values);
         let zeros = vec![0; main.len()];
         let optimizer = &self.optimizer;
         let one = 1f32.to_bits();
         let [seed, tracker] = self.rng_seeds().map(|seed| [seed, 0, 0, 0]);
-        let cells: [(Component, &str, Tensor, &[u32]); 9] = [
+        let cells: [(Component, &str, Tensor, &[u32]); 8] = [
             (
                 Component::MainParams,
                 "main_params",
@@ -57,7 +56,6 @@ impl Trainer {
                 &[one, one],
             ),
             (Component::Scheduler, "num_steps", optimizer.num_steps, &[0]),
-            (Component::DataPosition, "samples", self.data_position, &[0]),
             (Component::Rng, "rng", rng.default, &seed),
             (
                 Component::Rng,
@@ -70,6 +68,10 @@ impl Trainer {
             let words = from.words(component, name, fresh)?;
             rank.upload(name, tensor, words);
         }
+        let position = from.words(Component::DataPosition, "samples", &[0])?[0];
+        let resumes = state.is_some();
+        self.loader.fill(rank, &self.options, position, resumes)?;
+        self.draw_for_loader(rank, rng.default, resumes);
         optimizer.upload_flags(rank, store, &owned, self.place.tensor);
         optimizer.upload_coefficient(rank, &self.options);
         self.fill_constants(rank);
@@ -89,16 +91,79 @@ impl Trainer {
     }
 
     /// fp32 values of the whole flat buffer at a fresh start; words between parameters are 0.
-    fn fresh_parameters(&self, initial: &Initial) -> Result<Vec<f32>, RankError> {
+    fn fresh_parameters(&self, rank: &mut Rank, initial: &Initial) -> Result<Vec<f32>, RankError> {
+        let by_rank =
+            self.options.layout.data_parallel_size > 1 && rank.has_fault(FaultKind::RankSeed, "dp");
+        let own = match initial {
+            Initial::Seeded(seed) if by_rank => Initial::Seeded(seed ^ self.place.data),
+            given => given.clone(),
+        };
         let (store, tp) = (self.store(), self.options.layout.tensor_model_parallel_size);
         let mut flat = vec![0.0; store.values.len as usize];
         for (parameter, offset) in store.parameters.iter().zip(&store.offsets) {
-            let values = initial.values(parameter, self.place.tensor, tp);
+            let values = own.values(parameter, self.place.tensor, tp);
             let values = values.map_err(RankError::Program)?;
             let start = *offset as usize;
             flat[start..start + values.len()].copy_from_slice(&values);
         }
         Ok(flat)
+    }
+
+    /// Words of the model's parameters, and of the owned main parameters. A checkpoint without
+    /// main parameters leaves them to be made of the model's (Megatron-LM, `load_checkpoint`:
+    /// `optimizer.reload_model_params`).
+    fn parameter_words(
+        &self,
+        rank: &mut Rank,
+        fresh: &[f32],
+        owned: &[Range<u32>],
+        from: &Source<'_>,
+    ) -> Result<(Vec<u32>, Vec<u32>), RankError> {
+        let first = self.model_words(
+            fresh,
+            &Source {
+                state: None,
+                ..*from
+            },
+        )?;
+        let mut values = self.model_words(fresh, from)?;
+        let has_main = from.has(Component::MainParams, "main_params");
+        let of_owned = |words: &[u32]| -> Vec<u32> {
+            let parts = owned.iter();
+            let parts = parts.flat_map(|part| &words[part.start as usize..part.end as usize]);
+            parts.copied().collect()
+        };
+        let main = match from.state.is_some() && !has_main {
+            true => of_owned(&values),
+            false => {
+                let bits: Vec<u32> = fresh.iter().map(|value| value.to_bits()).collect();
+                of_owned(&bits)
+            }
+        };
+        let gathers = shards(&self.options) && from.state.is_some();
+        if gathers && rank.has_fault(FaultKind::SkippedGather, "load") {
+            let loaded = std::mem::replace(&mut values, first);
+            for part in owned {
+                let part = part.start as usize..part.end as usize;
+                values[part.clone()].copy_from_slice(&loaded[part]);
+            }
+        }
+        Ok((values, main))
+    }
+
+    /// Making an iterator over a torch `DataLoader` draws a base seed from the default generator.
+    /// Here the loader has a generator of its own, unless a fault is planted.
+    fn draw_for_loader(&self, rank: &mut Rank, rng: Tensor, resumes: bool) {
+        let draws = |rank: &mut Rank, name| rank.has_fault(FaultKind::LoaderDraw, name);
+        let after = resumes && draws(rank, "resume");
+        let is_first = self.options.layout.tensor_model_parallel_size > 1 && self.place.tensor == 0;
+        let alone = is_first && draws(rank, "first-tensor-rank");
+        if after || alone {
+            rank.module("data.loader", |rank| {
+                let offset = rng.slice(2, 1);
+                rank.launch("draw_base_seed", "advance", [1, 1, 1], &[offset], &[1]);
+            });
+        }
     }
 
     /// Words of the model's parameters: each from the state where it is there, else rounded fresh.
@@ -119,17 +184,27 @@ impl Trainer {
     /// differs between tensor-parallel ranks too.
     fn rng_seeds(&self) -> [u32; 2] {
         let seed = self.options.seed.wrapping_add(100 * self.place.stage);
+        let seed = match self.options.data_parallel_random_init {
+            true => seed.wrapping_add(10 * self.place.data),
+            false => seed,
+        };
         [seed, seed.wrapping_add(2718 + self.place.tensor)]
     }
 }
 
 /// Where first words come from.
+#[derive(Clone, Copy)]
 struct Source<'a> {
     rank: u32,
     state: Option<&'a RankState>,
 }
 
 impl Source<'_> {
+    fn has(&self, component: Component, name: &str) -> bool {
+        let state = self.state;
+        state.is_some_and(|state| state.get(component, name).is_some())
+    }
+
     fn words<'w>(
         &'w self,
         component: Component,

@@ -33,6 +33,24 @@ pub(super) struct TensorFile {
 impl TensorFile {
     /// Writes the file aside and then renames it, so that no half of one is ever seen.
     pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
+        let bytes = self.bytes(path)?;
+        let aside = path.with_extension("partial");
+        let write = || -> std::io::Result<()> {
+            let mut file = std::fs::File::create(&aside)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            std::fs::rename(&aside, path)
+        };
+        write().map_err(|source| io_error(path, source))
+    }
+
+    /// Writes the file where it is, in a folder that has no final name yet.
+    pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
+        let bytes = self.bytes(path)?;
+        std::fs::write(path, bytes).map_err(|source| io_error(path, source))
+    }
+
+    fn bytes(&self, path: &Path) -> Result<Vec<u8>, CheckpointError> {
         let packed: Vec<(&str, Dtype, Vec<u8>)> = self
             .tensors
             .iter()
@@ -44,16 +62,7 @@ impl TensorFile {
             (*name, view.expect("bytes are whole elements"))
         });
         let metadata = self.metadata.clone().into_iter().collect();
-        let bytes =
-            safetensors::serialize(views, Some(metadata)).map_err(|error| damaged(path, error))?;
-        let aside = path.with_extension("partial");
-        let write = || -> std::io::Result<()> {
-            let mut file = std::fs::File::create(&aside)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            std::fs::rename(&aside, path)
-        };
-        write().map_err(|source| io_error(path, source))
+        safetensors::serialize(views, Some(metadata)).map_err(|error| damaged(path, error))
     }
 
     /// Reads what `save` wrote.
@@ -82,7 +91,7 @@ impl TensorFile {
     }
 }
 
-fn io_error(path: &Path, source: std::io::Error) -> CheckpointError {
+pub(super) fn io_error(path: &Path, source: std::io::Error) -> CheckpointError {
     CheckpointError::Io {
         path: path.display().to_string(),
         source,

@@ -1,5 +1,6 @@
 //! One rank's training: set up once, then step after step.
 
+use crate::fault::FaultKind;
 use crate::model::{
     Generators, Gpt, Parameter, ParameterStore, Partition, RNG_WORDS, Recompute, Scratch, Stage,
 };
@@ -14,10 +15,12 @@ use crate::train::finalize::{PartialGradients, meet_embedding};
 use crate::train::gradient::{Gradients, Reduction, shards};
 use crate::train::initial::Initial;
 use crate::train::layout::Coordinates;
+use crate::train::loader::Loader;
 use crate::train::optimizer::Optimizer;
 use crate::train::options::TrainOptions;
 use crate::train::pipeline::{Neighbours, Pipeline, StepData};
 use crate::train::process_groups::GroupIds;
+use crate::train::save::Saver;
 use crate::world::{
     Component, Family, LocalOrder, Phase, Rank, RankError, Segments, SlotFold, Tensor,
 };
@@ -37,8 +40,12 @@ pub struct Trainer {
     /// Under sequence parallelism.
     partial_gradients: Option<PartialGradients>,
     pub optimizer: Optimizer,
-    /// `[1]` u32: samples consumed by the whole world.
-    pub(super) data_position: Tensor,
+    pub(super) loader: Loader,
+    /// `[1]` u32, where a stale flag is planted: whether the process is in its first microbatch,
+    /// as it believes.
+    first_microbatch: Option<Tensor>,
+    /// With `async_save`.
+    saver: Option<Saver>,
     tokens: Option<Tensor>,
     targets: Option<Tensor>,
     losses: Option<Tensor>,
@@ -79,8 +86,11 @@ impl Trainer {
             default: rank.alloc("rng", Dtype::U32, RNG_WORDS),
             model_parallel: rank.alloc("model_parallel_rng", Dtype::U32, RNG_WORDS),
         };
-        let trainer = Trainer {
-            data_position: rank.alloc("data_position", Dtype::U32, 1),
+        let reads = place.stage == 0 || is_last(options, place);
+        let mut trainer = Trainer {
+            loader: Loader::allocate(rank, options, reads, state.is_some()),
+            first_microbatch: first_microbatch(rank, options),
+            saver: None,
             tokens: (place.stage == 0)
                 .then(|| new_step_tensor(rank, options, "tokens", Dtype::U32)),
             targets: is_last(options, place)
@@ -110,7 +120,13 @@ impl Trainer {
             is_first_step: true,
         };
         trainer.fill(rank, initial, state, rng)?;
+        if let Some(flag) = trainer.first_microbatch {
+            rank.host_write("first_microbatch", flag, &[1])?;
+        }
         trainer.declare(rank, rng);
+        if options.async_save {
+            trainer.saver = Some(Saver::allocate(rank, trainer.state(rng)));
+        }
         Ok(trainer)
     }
 
@@ -122,6 +138,10 @@ impl Trainer {
     /// then, so that no gather may be left to the next forward (Megatron-LM, `force_param_sync`).
     pub fn step(&mut self, rank: &mut Rank, step: u32, saves: bool) -> Result<(), RankError> {
         rank.set_step(step);
+        if let Some(saver) = &mut self.saver {
+            saver.poll(rank)?;
+        }
+        let overwrites = self.overwrites(rank)?;
         let batch = self.load(rank)?;
         let segments = self.segments(&batch);
         let tokens_a_step = self.options.model.tokens() * self.options.microbatches();
@@ -138,6 +158,7 @@ impl Trainer {
             store: &self.store,
             groups: self.groups,
             is_first_step: self.is_first_step,
+            overwrites,
         };
         let (gradients, optimizer) = (&self.gradients, &self.optimizer);
         let stage = self.place.stage;
@@ -150,6 +171,9 @@ impl Trainer {
             partial.meet(rank, self.groups.tensor);
         }
         meet_embedding(rank, &reduction, gradients);
+        if let Some(saver) = &mut self.saver {
+            saver.finish_copies(rank);
+        }
         optimizer.step(rank, &reduction, gradients.reduced);
         self.stale = shards(&self.options) && self.options.overlap_param_gather && !saves;
         if shards(&self.options) && !self.stale {
@@ -157,18 +181,35 @@ impl Trainer {
         }
         self.mean_loss(rank);
         self.is_first_step = false;
-        rank.module("data", |rank| {
-            let cell = [self.data_position];
-            let samples = [self.options.global_batch_size];
-            rank.launch("advance", "advance", [1, 1, 1], &cell, &samples);
-        });
+        rank.module("data", |rank| self.loader.advance(rank, &self.options));
         if let Some(loss) = self.loss {
             rank.metric(Self::LM_LOSS, loss);
         }
         if let Some(norm) = self.optimizer.norm(&self.options) {
             rank.metric("grad norm", norm);
         }
-        rank.end_step()
+        rank.end_step()?;
+        if let Some(saver) = &mut self.saver {
+            saver.after_step(step);
+        }
+        Ok(())
+    }
+
+    /// Asks for a checkpoint of the state as it is after step `after`, with `async_save`. `late`:
+    /// its writer takes as long as it may.
+    pub fn save(&mut self, rank: &mut Rank, after: u32, late: bool) -> Result<(), RankError> {
+        match &mut self.saver {
+            Some(saver) => saver.save(rank, after, late),
+            None => Ok(()),
+        }
+    }
+
+    /// Training is over: what is still being written is waited for.
+    pub fn finish(&mut self, rank: &mut Rank) -> Result<(), RankError> {
+        match &mut self.saver {
+            Some(saver) => saver.finish(rank),
+            None => Ok(()),
+        }
     }
 
     /// Reads the data position and uploads the step's tokens, where this stage needs them.
@@ -182,8 +223,10 @@ impl Trainer {
             });
         }
         rank.module("data", |rank| {
-            let position = rank.read("position", self.data_position)?[0];
-            let batch = Batch::at(&self.corpus, &self.options, position, self.place.data);
+            let (corpus, options) = (&self.corpus, &self.options);
+            let start = self.loader.next(rank, options)?;
+            let (position, epoch) = (start.position, start.epoch);
+            let batch = Batch::in_epoch(corpus, options, position, epoch, self.place.data);
             if let Some(tokens) = self.tokens {
                 rank.upload("tokens", tokens, &batch.tokens);
             }
@@ -191,6 +234,20 @@ impl Trainer {
                 rank.upload("targets", targets, &batch.targets);
             }
             Ok(batch)
+        })
+    }
+
+    /// Whether the process takes this step's microbatches for first ones, whose gradients
+    /// overwrite. It believes so in its first step, and no checkpoint knows.
+    fn overwrites(&self, rank: &mut Rank) -> Result<bool, RankError> {
+        let Some(flag) = self.first_microbatch else {
+            return Ok(false);
+        };
+        rank.set_phase(Phase::Forward);
+        rank.module("wgrad", |rank| {
+            let is_first = rank.host_read("is_first_microbatch", flag)? == [1];
+            rank.host_write("set_first_microbatch", flag, &[0])?;
+            Ok(is_first)
         })
     }
 
@@ -237,12 +294,34 @@ impl Trainer {
         });
     }
 
+    /// What a checkpoint holds.
+    fn state(&self, rng: Generators) -> Vec<(Component, String, Tensor)> {
+        let (optimizer, store) = (&self.optimizer, self.store());
+        let parameters = store.parameters.iter().zip(&store.offsets);
+        let parameters = parameters.map(|(parameter, offset)| {
+            let value = store.values.slice(*offset, parameter.len());
+            (Component::Model, parameter.name.clone(), value)
+        });
+        let others = [
+            (Component::MainParams, "main_params", optimizer.main_params),
+            (Component::ExpAvg, "exp_avg", optimizer.exp_avg),
+            (Component::ExpAvgSq, "exp_avg_sq", optimizer.exp_avg_sq),
+            (Component::OptimizerStep, "step", optimizer.step),
+            (Component::OptimizerStep, "beta_powers", optimizer.powers),
+            (Component::Scheduler, "num_steps", optimizer.num_steps),
+            (Component::DataPosition, "samples", self.loader.position),
+            (Component::Rng, "rng", rng.default),
+            (Component::Rng, "model_parallel_rng", rng.model_parallel),
+        ];
+        let others = others.map(|(component, name, tensor)| (component, name.to_string(), tensor));
+        parameters.chain(others).collect()
+    }
+
     /// Tells the world what the state is, and which copies must agree.
     fn declare(&self, rank: &mut Rank, rng: Generators) {
         let (optimizer, store) = (&self.optimizer, self.store());
         for (place, parameter) in store.parameters.iter().enumerate() {
             let value = store.values.slice(store.offsets[place], parameter.len());
-            rank.persist(Component::Model, &parameter.name, value);
             rank.replicate(self.groups.data, &parameter.name, value);
             if parameter.partition == Partition::Replicated {
                 rank.replicate(self.groups.tensor, &parameter.name, value);
@@ -251,31 +330,38 @@ impl Trainer {
                 rank.replicate(group, parameter.whole_name(), value);
             }
         }
-        let state = [
-            (Component::MainParams, "main_params", optimizer.main_params),
-            (Component::ExpAvg, "exp_avg", optimizer.exp_avg),
-            (Component::ExpAvgSq, "exp_avg_sq", optimizer.exp_avg_sq),
-        ];
-        for (component, name, tensor) in state {
-            rank.persist(component, name, tensor);
+        for (component, name, tensor) in self.state(rng) {
+            rank.persist(component, &name, tensor);
+            let flat = [
+                Component::MainParams,
+                Component::ExpAvg,
+                Component::ExpAvgSq,
+            ];
+            if !flat.contains(&component) {
+                continue;
+            }
             let copies = match shards(&self.options) {
                 true => self.groups.inter_instance,
                 false => Some(self.groups.data),
             };
             if let Some(group) = copies {
-                rank.replicate(group, name, tensor);
+                rank.replicate(group, &name, tensor);
             }
         }
-        rank.persist(Component::OptimizerStep, "step", optimizer.step);
-        rank.persist(Component::OptimizerStep, "beta_powers", optimizer.powers);
-        rank.persist(Component::Scheduler, "num_steps", optimizer.num_steps);
-        rank.persist(Component::DataPosition, "samples", self.data_position);
-        rank.persist(Component::Rng, "rng", rng.default);
-        rank.persist(Component::Rng, "model_parallel_rng", rng.model_parallel);
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "scheduler", optimizer.num_steps);
-        rank.replicate(self.groups.world, "data_position", self.data_position);
+        rank.replicate(self.groups.world, "data_position", self.loader.position);
+        // Whole activations have one dropout mask (Megatron-LM, tensor_parallel/random.py).
+        rank.replicate(self.groups.tensor, "default_rng", rng.default);
     }
+}
+
+/// The flag of a process that overwrites gradients where it should add them. It is no part of any
+/// checkpoint.
+fn first_microbatch(rank: &mut Rank, options: &TrainOptions) -> Option<Tensor> {
+    let is_stale =
+        options.microbatches() > 1 && rank.has_fault(FaultKind::StaleFlag, "first-microbatch");
+    is_stale.then(|| rank.alloc_host("is_first_microbatch", Dtype::U32, 1))
 }
 
 fn is_last(options: &TrainOptions, place: Coordinates) -> bool {

@@ -14,7 +14,7 @@ pub use error::WorldError;
 pub(crate) use exec::STACK_BYTES;
 pub use exec::{
     Drift, FaultHost, NodeRecord, PlantedFault, Program, QueryPoint, RANKS_MAX, Reversal,
-    RunOptions, RunRecord, State, StateTensor, Turned, World,
+    RunOptions, RunRecord, SavedFile, State, StateTensor, Turned, World,
 };
 pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{LaunchNode, Observer, Unobserved};

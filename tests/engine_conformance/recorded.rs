@@ -11,7 +11,7 @@ use bitproof::engine::{
 use bitproof::kernel::{Kernel, Registry};
 use bitproof::numerics::{Digest, Dtype};
 use bitproof::recipe::LrDecayStyle;
-use bitproof::train::{Run, TrainOptions, program};
+use bitproof::train::{Run, Saves, TrainOptions, program};
 use bitproof::world::{RunOptions, Unobserved};
 use naga::{AddressSpace, ScalarKind, TypeInner};
 
@@ -131,6 +131,8 @@ fn recorded() -> BTreeMap<String, Vec<Sample>> {
             steps: 0..2,
             checkpoint: None,
             saves_after: Default::default(),
+            variables: Vec::new().into(),
+            saves: Saves::default(),
         };
         let corpus = small_corpus(&options);
         let initial = with_biases(&options);

@@ -67,6 +67,8 @@ fn run(engine: &mut dyn Engine, options: &RunOptions) -> RunRecord {
         steps: 0..2,
         checkpoint: None,
         saves_after: Default::default(),
+        variables: Vec::new().into(),
+        saves: Default::default(),
     };
     let (corpus, initial) = (small_corpus(&job), with_biases(&job));
     let program = program(Arc::new(job.clone()), corpus, initial, run);

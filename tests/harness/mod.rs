@@ -12,7 +12,9 @@ use bitproof::model::{ModelShape, Orders, Recompute, Role, stage_parameters};
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
 use bitproof::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
-use bitproof::train::{Corpus, FlatLayout, Initial, Layout, Run, TrainOptions, Trainer, program};
+use bitproof::train::{
+    Corpus, FlatLayout, Initial, Layout, Run, Saves, TrainOptions, Trainer, program,
+};
 use bitproof::world::{
     CollectiveShape, Communicator, PlanSource, Rank, RankError, RunOptions, RunRecord, Unobserved,
     World, order::combine_of,
@@ -100,6 +102,10 @@ pub fn small_options() -> TrainOptions {
         clip_grad: 1.0,
         seed: 1234,
         recompute: Recompute::Nothing,
+        data_parallel_random_init: false,
+        num_workers: 0,
+        epoch_samples: None,
+        async_save: false,
     }
 }
 
@@ -242,6 +248,8 @@ pub fn train_with(
         steps: 0..steps,
         checkpoint: None,
         saves_after: [steps.saturating_sub(1)].into(),
+        variables: Vec::new().into(),
+        saves: Saves::default(),
     };
     let program = program(
         Arc::new(options.clone()),

@@ -9,6 +9,7 @@ pub mod r2r;
 pub mod reference;
 pub mod res;
 pub mod reshard;
+pub mod snapshot;
 
 use crate::world::Family;
 

@@ -12,7 +12,7 @@ use crate::fault::Component;
 use crate::prove::oracle::r2r::{NodeDifference, first_difference};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::Sweep;
-use crate::train::Checkpoint;
+use crate::train::{Checkpoint, CheckpointRoot};
 use crate::world::memory::LiveIn;
 use crate::world::{Drift, Hazard, NodeRecord, Observer, RunOptions, RunRecord, State, Unobserved};
 
@@ -27,6 +27,8 @@ pub struct Resumption {
     pub words_compared: u64,
     /// Components of which a live-in word differs.
     pub components: BTreeSet<Component>,
+    /// The first buffer of a component that differs.
+    pub lost: Option<LostWords>,
     /// Buffers with a live-in word that differs and that no component of the checkpoint covers,
     /// as (rank, buffer).
     pub uncovered: Vec<(u32, String)>,
@@ -42,6 +44,34 @@ pub struct Resumption {
     pub drifts: Vec<Drift>,
     /// Hazards of the load and of the first steps after it.
     pub hazards: Vec<Hazard>,
+}
+
+/// Live-in words of one buffer that a resumed run has otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostWords {
+    pub rank: u32,
+    pub buffer: String,
+    pub words: u64,
+    pub of: u64,
+    /// A rank whose words these are.
+    pub those_of: Option<u32>,
+}
+
+impl std::fmt::Display for LostWords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let LostWords {
+            rank,
+            buffer,
+            words,
+            of,
+            those_of,
+        } = self;
+        write!(f, "{words} of {of} words of `{buffer}` on rank {rank}")?;
+        match those_of {
+            Some(other) => write!(f, ", which has those of rank {other}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Resumption {
@@ -84,7 +114,7 @@ pub fn resume(
     run_on(session, restart, restart.until, &options, sweep)
 }
 
-/// Writes the checkpoint, reads it back, and runs on from it up to step `until`.
+/// Writes the checkpoint, a file a rank, reads it back, and runs on from it up to step `until`.
 pub(crate) fn run_on(
     session: &mut Session,
     restart: &Restart<'_>,
@@ -95,9 +125,13 @@ pub(crate) fn run_on(
     let folder = tempfile::tempdir().map_err(|error| {
         CheckError::Input(format!("no folder for a checkpoint can be had: {error}"))
     })?;
-    let file = folder.path().join("checkpoint.safetensors");
-    Checkpoint::from_state(restart.cut, restart.state, restart.omitted).save(&file)?;
-    let loaded = Arc::new(Checkpoint::load(&file)?);
+    let root = CheckpointRoot::new(folder.path());
+    root.save(&Checkpoint::from_state(
+        restart.cut,
+        restart.state,
+        restart.omitted,
+    ))?;
+    let loaded = Arc::new(root.load()?);
     let steps = restart.cut + 1..until + 1;
     Ok(session.run(options, steps, Some(loaded), observer)?)
 }
@@ -196,8 +230,38 @@ fn compare_live_in(live_in: &LiveIn, resumed: &RunRecord, found: &mut Resumption
         }
         let covering = resumed.setup_components.get(key);
         match covering {
-            Some(components) if !components.is_empty() => found.components.extend(components),
+            Some(components) if !components.is_empty() => {
+                found.components.extend(components);
+                let lost = || lost_words(live_in, key, got);
+                found.lost = found.lost.take().or_else(lost);
+            }
             _ => found.uncovered.push((*rank, name.clone())),
         }
     }
+}
+
+/// What `got` has otherwise than the live-in words at `key`.
+fn lost_words(
+    live_in: &LiveIn,
+    key: &(u32, String, u32),
+    got: Option<&Vec<u32>>,
+) -> Option<LostWords> {
+    let (rank, buffer, occurrence) = key;
+    let got = got?;
+    let expected = live_in.get(key)?;
+    let ranges = || expected.ranges.iter();
+    let places = || ranges().flat_map(|(from, to)| *from as usize..*to as usize);
+    let differs = |place: &usize| got.get(*place) != expected.words.get(*place);
+    let is_of = |other: &&(u32, String, u32)| {
+        let words = &live_in[*other].words;
+        let is_same = |place: usize| got.get(place).is_some() && got.get(place) == words.get(place);
+        (&other.1, other.2) == (buffer, *occurrence) && places().all(is_same)
+    };
+    Some(LostWords {
+        rank: *rank,
+        buffer: buffer.clone(),
+        words: places().filter(differs).count() as u64,
+        of: ranges().map(|(from, to)| u64::from(to - from)).sum(),
+        those_of: live_in.keys().find(is_of).map(|(other, ..)| *other),
+    })
 }

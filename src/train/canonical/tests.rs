@@ -107,6 +107,10 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Plain) -> TrainOptions {
         clip_grad: 1.0,
         seed: 1,
         recompute: Recompute::Nothing,
+        data_parallel_random_init: false,
+        num_workers: 0,
+        epoch_samples: None,
+        async_save: false,
     };
     options.check().expect("a sound layout");
     options

@@ -16,7 +16,7 @@ use crate::world::memory::{AccessTracker, HazardLog};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
 use crate::world::rank::{GroupId, HOST, Park, Parked, RankError, Reply, Tensor};
-use crate::world::site::Site;
+use crate::world::site::{Phase, Site};
 
 use super::heads::Heads;
 use super::hosts::FaultLog;
@@ -287,8 +287,11 @@ impl<'a> Coordinator<'a> {
     }
 
     /// Has what the wave wrote digested, as it is now.
-    fn account(&mut self, written: Vec<Written>) -> Result<(), WorldError> {
+    ///
+    /// What is done for a checkpoint is no part of a root: a file is compared by itself.
+    fn account(&mut self, mut written: Vec<Written>) -> Result<(), WorldError> {
         self.corrupt_nodes(&written)?;
+        written.retain(|written| written.site.phase != Phase::Checkpoint);
         let spans: Vec<Span> = written.iter().map(|written| written.span).collect();
         let noted = self.engine.note(&spans);
         noted.map_err(|source| at("all", "digest", source))?;

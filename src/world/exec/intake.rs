@@ -4,8 +4,8 @@ use crate::fault::FaultKind;
 use crate::world::error::WorldError;
 use crate::world::rank::{Declaration, Park, Parked};
 
-use super::PlantedFault;
 use super::coordinator::{Coordinator, at};
+use super::{PlantedFault, StateTensor};
 
 /// Notes that are kept; more are only counted.
 const NOTES_MAX: usize = 256;
@@ -85,6 +85,18 @@ impl Coordinator<'_> {
             }
             Declaration::Metric { name, tensor } => {
                 self.ranks[rank as usize].metrics.insert(name, tensor);
+            }
+            Declaration::Saved {
+                after,
+                iteration,
+                tensors,
+            } => {
+                let file = self.record.files.entry(after).or_default();
+                file.iterations.insert(rank, iteration);
+                for ((component, name), (dtype, words)) in tensors {
+                    let tensor = StateTensor { dtype, words };
+                    file.state.insert((rank, component, name), tensor);
+                }
             }
         }
     }

@@ -86,6 +86,8 @@ pub struct RunOptions {
     /// leaves words of a write-only operand alone is not believed to have written them. Without
     /// this, such an operand counts as written whole.
     pub measure_writes: bool,
+    /// Background writers of checkpoints begin as late as the program lets them.
+    pub late_writes: bool,
     /// Keeps every buffer's words, and the persisted state, as they are when set-up ends.
     pub keep_setup: bool,
     /// What is wrong with the world itself.
@@ -227,6 +229,14 @@ pub struct QueryPoint {
     pub open: bool,
 }
 
+/// What background writers have written of the state after one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SavedFile {
+    /// The iteration that the tracker names, by the rank that said so.
+    pub iterations: BTreeMap<u32, u32>,
+    pub state: State,
+}
+
 /// What one run left behind.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecord {
@@ -246,6 +256,8 @@ pub struct RunRecord {
     /// Tensors that were computed again and compared with the first time.
     pub recomputed: u64,
     pub checkpoints: BTreeMap<u32, State>,
+    /// Checkpoints of background writers, by the step that each was asked for after.
+    pub files: BTreeMap<u32, SavedFile>,
     /// The live-in set of each cut.
     pub live_in: BTreeMap<u32, LiveIn>,
     /// Unordered accesses and reads of unwritten words, each pair of places once.

@@ -9,6 +9,7 @@ use crate::numerics::Digest;
 use crate::world::command::{Command, Issued};
 use crate::world::memory::{AccessTracker, LiveInTracker, Mutant, Mutation, RankMemory};
 use crate::world::rank::{Component, HOST, Park, StreamId, Tensor};
+use crate::world::site::Phase;
 
 use super::heads::Heads;
 use super::reversal::Hold;
@@ -34,6 +35,8 @@ pub(super) struct RankState {
     pub metrics: BTreeMap<String, Tensor>,
     /// One for each cut that is past.
     pub live_in: Vec<(u32, LiveInTracker)>,
+    /// The command that has begun last is one of a checkpoint.
+    is_saving: bool,
     /// `None` once hazards are no longer looked for.
     pub accesses: Option<AccessTracker>,
     pub hold: Hold,
@@ -65,6 +68,7 @@ impl RankState {
             persisted: BTreeMap::new(),
             metrics: BTreeMap::new(),
             live_in: Vec::new(),
+            is_saving: false,
             accesses: follows_hazards.then(AccessTracker::default),
             hold,
             mutant: Mutant::default(),
@@ -82,8 +86,11 @@ impl RankState {
         self
     }
 
+    /// What is read and written for a checkpoint is no part of a live-in set: no step depends on
+    /// it.
     pub fn on_read(&mut self, tensor: Tensor) {
-        for (_, tracker) in &mut self.live_in {
+        let followed = !self.is_saving;
+        for (_, tracker) in self.live_in.iter_mut().filter(|_| followed) {
             tracker.on_read(tensor);
         }
         if let Some(accesses) = &mut self.accesses {
@@ -92,7 +99,8 @@ impl RankState {
     }
 
     pub fn on_write(&mut self, tensor: Tensor) {
-        for (_, tracker) in &mut self.live_in {
+        let followed = !self.is_saving;
+        for (_, tracker) in self.live_in.iter_mut().filter(|_| followed) {
             tracker.on_write(tensor);
         }
         if let Some(accesses) = &mut self.accesses {
@@ -135,6 +143,7 @@ impl RankState {
         if let Some(next) = next.filter(|next| !self.hold.holds(next.ordinal)) {
             heads.appeared(rank, stream, &next.command);
         }
+        self.is_saving = issued.site.phase == Phase::Checkpoint;
         if let Some(accesses) = &mut self.accesses {
             accesses.begin(stream, &issued);
         }

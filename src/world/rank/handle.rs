@@ -1,5 +1,6 @@
 //! What a rank's program holds and says: tensors, communicators, handles, streams, folds.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::numerics::Dtype;
@@ -148,6 +149,12 @@ pub enum Declaration {
     Metric {
         name: String,
         tensor: Tensor,
+    },
+    /// What a background writer has written of this rank.
+    Saved {
+        after: u32,
+        iteration: u32,
+        tensors: BTreeMap<(Component, String), (Dtype, Vec<u32>)>,
     },
 }
 

@@ -17,6 +17,11 @@ impl Rank {
         self.events.insert(event, handle);
     }
 
+    /// This point of the current stream, as work that can be waited for.
+    pub fn mark_work(&mut self) -> Handle {
+        self.mark(self.stream, "record", "work")
+    }
+
     /// The current stream waits for the latest record of `event` so far. Waiting for an event that
     /// was never recorded does nothing, as in CUDA, and is reported.
     pub fn wait_event(&mut self, event: EventId) {

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::fault::{Fault, FaultKind};
+use crate::numerics::Dtype;
 use crate::world::command::{Command, Issued, LocalFold, Recall, Ticket};
 use crate::world::site::{Family, Name, Phase, Site};
 
@@ -154,6 +155,11 @@ impl Rank {
         let struck = faults.any(|fault| fault.strikes(kind, &name, self.id, self.step));
         self.asked.push((kind, self.step, name));
         struck
+    }
+
+    /// Something about this run that its report says, and that is no finding.
+    pub fn note(&mut self, text: String) {
+        self.notes.push(text);
     }
 
     /// Launches `kernel` over at least `invocations` (rounded up to whole workgroups) on the
@@ -323,6 +329,21 @@ impl Rank {
         self.declared.push(Declaration::Metric {
             name: name.to_string(),
             tensor,
+        });
+    }
+
+    /// A background writer has written this of the rank: the file of the checkpoint that was asked
+    /// for after step `after`, and the iteration that its tracker names.
+    pub fn saved(
+        &mut self,
+        after: u32,
+        iteration: u32,
+        tensors: BTreeMap<(Component, String), (Dtype, Vec<u32>)>,
+    ) {
+        self.declared.push(Declaration::Saved {
+            after,
+            iteration,
+            tensors,
         });
     }
 
