@@ -7,8 +7,10 @@ use std::sync::Arc;
 use crate::engine::{Engine, EngineError};
 use crate::numerics::Digest;
 use crate::world::command::{Command, Issued};
-use crate::world::memory::{AccessTracker, LiveInTracker, Mutant, Mutation, RankMemory};
-use crate::world::rank::{Component, HOST, Park, StreamId, Tensor};
+use crate::world::memory::{AccessTracker, LiveInTracker, RankMemory};
+#[cfg(test)]
+use crate::world::memory::{Mutant, Mutation};
+use crate::world::rank::{Component, Park, StreamId, Tensor};
 use crate::world::site::Phase;
 
 use super::heads::Heads;
@@ -40,7 +42,6 @@ pub(super) struct RankState {
     /// `None` once hazards are no longer looked for.
     pub accesses: Option<AccessTracker>,
     pub hold: Hold,
-    mutant: Mutant,
     pub steps_ended: u32,
     /// Digests of tensors that will be computed again, by microbatch and name.
     pub remembered: Remembered,
@@ -71,7 +72,6 @@ impl RankState {
             is_saving: false,
             accesses: follows_hazards.then(AccessTracker::default),
             hold,
-            mutant: Mutant::default(),
             steps_ended: 0,
             remembered: BTreeMap::new(),
         })
@@ -79,9 +79,8 @@ impl RankState {
 
     #[cfg(test)]
     pub fn mutated(mut self, mutation: Option<Mutation>) -> Self {
-        self.mutant = Mutant::of(mutation);
         if let Some(accesses) = &mut self.accesses {
-            accesses.mutate(self.mutant);
+            accesses.mutate(Mutant::of(mutation));
         }
         self
     }
@@ -160,13 +159,7 @@ impl RankState {
         let head = head.filter(|head| !self.hold.holds(head.ordinal));
         match head.map(|issued| &issued.command) {
             Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
-            Some(Command::Wait { ticket }) => {
-                let is_skipped = self.mutant.is(match stream {
-                    HOST => Mutation::HostIsHasty,
-                    _ => Mutation::WaitsAreSkipped,
-                });
-                is_skipped || self.is_complete(ticket.number)
-            }
+            Some(Command::Wait { ticket }) => self.is_complete(ticket.number),
             _ => false,
         }
     }

@@ -372,8 +372,6 @@ impl AccessTracker {
         let spared = earlier.spares(present) || present.spares(earlier);
         let commute = self.clocks.mutant.is(Mutation::WritesCommute);
         let commute = commute && earlier.write && present.write;
-        let lifetime = earlier.lifetime || present.lifetime;
-        let commute = commute || lifetime && self.clocks.mutant.is(Mutation::LifetimesNeverClash);
         if same || spared || commute || self.clocks.is_before(earlier.epoch, present.stream) {
             return;
         }

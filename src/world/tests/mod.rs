@@ -163,8 +163,8 @@ fn what_has_no_hazard_has_one_result_and_hazards_are_real() {
         let compared = compare(&mut lab, &program, &mut seen);
         compared.unwrap_or_else(|reason| panic!("seed {seed}: {reason}\n{program:#?}"));
     }
-    assert!(seen.clean_with_several_orders > 50, "{seen:?}");
-    assert!(seen.hazardous > 500 && seen.sensitive > 5, "{seen:?}");
+    assert!(seen.clean_with_several_orders > 300, "{seen:?}");
+    assert!(seen.hazardous > 300 && seen.sensitive > 5, "{seen:?}");
 }
 
 /// Each verb is drawn: what is never tried is never wrong.
