@@ -155,7 +155,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     .dest_of("dist_ckpt_format_deprecated"),
     flag(
         "async-save",
-        Used("saves, run synchronously: hazards between a save and the next step are not checked"),
+        Used("saves by a background writer, whose files are compared with what was asked for"),
     ),
     arg(
         "async-strategy",
