@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::branch::{Fork, Way};
-use super::item::as_word;
+use super::chain::Joined;
+use super::item::{as_word, command_name};
 use super::lexer::Item;
 use super::parse::{Kind, Node, Other};
 use super::program::Launch;
@@ -213,7 +214,8 @@ impl Script {
 
     /// `while [ $# -gt 0 ]`, `while getopts ...`: false where the script has no arguments.
     fn asks_for_arguments(&self, condition: &[Node]) -> bool {
-        if self.shell.positional.is_some() || self.shell.is_positional_lost {
+        let given = self.shell.positional.as_ref();
+        if given.is_some_and(|words| !words.is_empty()) || self.shell.is_positional_lost {
             return false;
         }
         let Some(items) = only_command(condition) else {
@@ -246,7 +248,8 @@ impl Script {
             let mut chars = word.0.iter().map(|(c, _)| *c);
             !chars.any(|c| matches!(c, '$' | '`' | '{' | '*' | '?' | '['))
         };
-        let first = values.first().filter(|word| is_known(word));
+        // Where a round may be left, the first one may not be the one that launches.
+        let first = values.first().filter(|word| is_known(word) && !leaves(body));
         let several = first.is_none() || values.len() > 1;
         let outer = self.undecided.clone();
         if first.is_none() {
@@ -279,13 +282,13 @@ impl Script {
     }
 
     /// Whether a condition holds, where all of it is known: `[ "$TP" -gt 1 ]`, `[[ $A == b ]]`.
-    fn decided(&mut self, condition: &[Node]) -> Result<Option<bool>, Halt> {
+    pub(super) fn decided(&mut self, condition: &[Node]) -> Result<Option<bool>, Halt> {
         let Some(items) = only_command(condition) else {
             return Ok(None);
         };
         let words: Vec<Word> = items.iter().map(as_word).collect();
         let first = words.first().and_then(literal_word).unwrap_or_default();
-        if !matches!(first.as_str(), "[" | "[[" | "test") {
+        if !matches!(first.as_str(), "[" | "[[" | "test") || self.is_function(&first) {
             return Ok(None);
         }
         let mut remarks = Vec::new();
@@ -317,6 +320,27 @@ impl Script {
     }
 }
 
+/// Whether a `break` or `continue` stands in a loop's body.
+fn leaves(body: &[Node]) -> bool {
+    let of_other = |other: &Other| match other {
+        Other::Body(nodes) | Other::Condition(nodes) => leaves(nodes),
+    };
+    body.iter().any(|node| match &node.kind {
+        Kind::Simple(command) => {
+            let name = command.items.first().and_then(command_name);
+            // What a variable, `eval` or a function runs is not looked into.
+            name.is_none_or(|name| matches!(name.as_str(), "break" | "continue" | "eval"))
+                && !matches!(command.items[0], Item::Assignment { .. } | Item::Array { .. })
+        }
+        Kind::Brace(nodes) | Kind::Subshell(nodes) => leaves(nodes),
+        Kind::Branches { first, others, .. } => leaves(first) || others.iter().any(of_other),
+        Kind::Case(case) => case.clauses.iter().any(|clause| leaves(&clause.body)),
+        Kind::Repeated { first, body, .. } => leaves(first) || leaves(body),
+        Kind::Loop { body, .. } => leaves(body),
+        Kind::Function { .. } => false,
+    })
+}
+
 /// The variables that ways change.
 fn changed_by(ways: &[Way]) -> BTreeSet<String> {
     ways.iter().flat_map(Way::names).cloned().collect()
@@ -325,7 +349,7 @@ fn changed_by(ways: &[Way]) -> BTreeSet<String> {
 /// The words of a condition that is one command.
 fn only_command(condition: &[Node]) -> Option<&[Item]> {
     match condition {
-        [node] if !node.is_negated && !node.is_joined && !node.is_own_shell => match &node.kind {
+        [node] if !node.is_negated && node.joined == Joined::No && !node.is_own_shell => match &node.kind {
             Kind::Simple(command) => Some(&command.items),
             _ => None,
         },

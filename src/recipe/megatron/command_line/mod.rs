@@ -10,7 +10,9 @@ mod arithmetic;
 mod branch;
 mod builtin;
 mod case;
+mod chain;
 mod declare;
+mod doubt;
 mod expand;
 mod flow;
 mod item;
@@ -23,6 +25,7 @@ mod shell;
 mod slurm;
 mod text;
 mod word;
+mod wrapper;
 
 use std::ops::Range;
 
@@ -137,7 +140,7 @@ fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
 
 /// A variable from which bits may follow, and whose value is not known.
 fn is_open(exported: &Exported) -> bool {
-    exported.value.contains(['$', '`']) && script::decides_bits(&exported.name)
+    exported.value.contains(['$', '`']) && doubt::decides_bits(&exported.name)
 }
 
 /// Places that a loop comes to again are one.
