@@ -9,8 +9,19 @@ use crate::recipe::megatron::catalogue::{Effect, variable};
 /// Whether a command may be one of the shell's own that sets variables: its name is not known, or
 /// a variable holds it.
 pub(super) fn may_set(name: &Text, is_written: bool) -> bool {
-    const SETS: [&str; 19] = [
+    // A path is a program.
+    let is_open = name.is_open() && !name.string().contains('/');
+    is_open || (!is_written && sets(&name.string()))
+}
+
+/// Whether a command of this name changes the shell that runs it.
+pub(super) fn sets(name: &str) -> bool {
+    const SETS: [&str; 24] = [
         ".",
+        "break",
+        "builtin",
+        "command",
+        "continue",
         "declare",
         "eval",
         "exec",
@@ -20,6 +31,7 @@ pub(super) fn may_set(name: &Text, is_written: bool) -> bool {
         "let",
         "local",
         "mapfile",
+        "printf",
         "read",
         "readarray",
         "readonly",
@@ -30,9 +42,7 @@ pub(super) fn may_set(name: &Text, is_written: bool) -> bool {
         "typeset",
         "unset",
     ];
-    // A path is a program.
-    let is_open = name.is_open() && !name.string().contains('/');
-    is_open || (!is_written && SETS.contains(&&*name.string()))
+    SETS.contains(&name)
 }
 
 /// A variable whose value a branch decides, and from which bits may follow.

@@ -286,6 +286,9 @@ impl Script {
         let Some(items) = only_command(condition) else {
             return Ok(None);
         };
+        if let [Item::Arithmetic(text)] = items {
+            return Ok(self.shell.holds(text));
+        }
         let words: Vec<Word> = items.iter().map(as_word).collect();
         let first = words.first().and_then(literal_word).unwrap_or_default();
         if !matches!(first.as_str(), "[" | "[[" | "test") || self.is_function(&first) {
@@ -328,9 +331,8 @@ fn leaves(body: &[Node]) -> bool {
     body.iter().any(|node| match &node.kind {
         Kind::Simple(command) => {
             let name = command.items.first().and_then(command_name);
-            // What a variable, `eval` or a function runs is not looked into.
-            name.is_none_or(|name| matches!(name.as_str(), "break" | "continue" | "eval"))
-                && !matches!(command.items[0], Item::Assignment { .. } | Item::Array { .. })
+            // What `eval` runs is not looked into.
+            name.is_some_and(|name| matches!(name.as_str(), "break" | "continue" | "eval"))
         }
         Kind::Brace(nodes) | Kind::Subshell(nodes) => leaves(nodes),
         Kind::Branches { first, others, .. } => leaves(first) || others.iter().any(of_other),

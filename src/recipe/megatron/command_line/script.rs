@@ -15,6 +15,7 @@ use super::program::{
     starts_none, unread_launch,
 };
 use super::shell::{Exported, Remark, Saved, Shell, TooLong, Value};
+use super::slurm;
 use super::text::{Char, NO_CHAR, Text};
 use super::word::{self, LexError, Word};
 use super::wrapper::{Change, changed, changes, steers};
@@ -114,6 +115,9 @@ impl Script {
                 ..Value::default()
             };
             script.shell.assign(name, value, false);
+        }
+        if let Some(at) = slurm::environment(text) {
+            script.loses_to(at).map_err(|TooLong| ScriptError::TooLong(text.span()))?;
         }
         match script.commands(&text.0, Ends::Script) {
             Ok(_) => Ok(script),
