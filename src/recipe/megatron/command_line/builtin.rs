@@ -70,7 +70,11 @@ impl Script {
             "enable" | "coproc" | "alias" if !rest.is_empty() => {
                 return Err(not_followed(item_span(first)));
             }
-            "wait" if rest.iter().any(|item| command_name(item).as_deref() == Some("-p")) => {
+            "wait"
+                if rest
+                    .iter()
+                    .any(|item| command_name(item).as_deref() == Some("-p")) =>
+            {
                 self.forget_named(rest)?;
             }
             "exec" if rest.is_empty() => {}
@@ -120,9 +124,7 @@ impl Script {
         let text = literal_of(item);
         match text.is_open() {
             true => self.loses_to(item_span(item)),
-            false => {
-                self.shell.forget_assigned(&text.string(), &text.span())
-            }
+            false => self.shell.forget_assigned(&text.string(), &text.span()),
         }
     }
 

@@ -60,8 +60,20 @@ const OF_BASH: [&str; 38] = [
 /// What bash puts in whatever was assigned.
 fn is_dynamic(name: &str) -> bool {
     const ALWAYS: [&str; 14] = [
-        "BASHPID", "BASH_ARGV0", "BASH_COMMAND", "BASH_SUBSHELL", "DIRSTACK", "EPOCHREALTIME",
-        "EPOCHSECONDS", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO", "RANDOM", "SECONDS", "SRANDOM",
+        "BASHPID",
+        "BASH_ARGV0",
+        "BASH_COMMAND",
+        "BASH_SUBSHELL",
+        "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "LINENO",
+        "RANDOM",
+        "SECONDS",
+        "SRANDOM",
     ];
     ALWAYS.contains(&name) || matches!(name, "PIPESTATUS" | "PPID" | "UID" | "EUID" | "_")
 }
@@ -133,7 +145,15 @@ impl Shell {
     fn forget_counted(&mut self, text: &Text) -> Result<(), TooLong> {
         let written = text.string();
         let counts = written.contains("++") || written.contains("--") || written.contains('=');
-        if counts && written.contains("${") && written.contains('[') {
+        // `${A[N++]}`, `${A:N++}`
+        let reckons = |part: &str| {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let rest = part.trim_start_matches(is_word);
+            let cuts = rest.strip_prefix(':');
+            let cuts = cuts.is_some_and(|rest| !rest.starts_with(['-', '=', '?', '+']));
+            cuts || part.contains('[')
+        };
+        if counts && written.split("${").skip(1).any(reckons) {
             self.forget_assigned(&written, &text.span())?;
         }
         Ok(())
@@ -225,6 +245,7 @@ impl Shell {
     ) -> Result<(), TooLong> {
         let known = self.known(&variable.name);
         if self.is_lost(variable, known.as_deref(), splits) {
+            self.note_required(variable);
             let remark = |value| of_condition(&variable.name, variable.text.span(), value);
             remarks.extend(known.as_deref().and_then(remark));
             fields.put(&variable.text.0, true);
@@ -250,6 +271,7 @@ impl Shell {
             (None, _) => false,
         };
         if let (true, Some((default, _))) = (wants_default, &variable.default) {
+            self.note_required(variable);
             if variable.assigns {
                 return self.assign_default(variable, default, splits, fields, remarks);
             }
@@ -304,6 +326,13 @@ impl Shell {
             }
         }
         Ok(())
+    }
+
+    /// `${NAME:?}` without a value that is known.
+    fn note_required(&mut self, variable: &Variable) {
+        if variable.requires {
+            self.may_have_ended.get_or_insert(variable.text.span());
+        }
     }
 
     /// Whether what becomes of a variable is not known.

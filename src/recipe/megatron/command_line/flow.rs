@@ -249,7 +249,9 @@ impl Script {
             !chars.any(|c| matches!(c, '$' | '`' | '{' | '*' | '?' | '['))
         };
         // Where a round may be left, the first one may not be the one that launches.
-        let first = values.first().filter(|word| is_known(word) && !leaves(body));
+        let first = values
+            .first()
+            .filter(|word| is_known(word) && !leaves(body));
         let several = first.is_none() || values.len() > 1;
         let outer = self.undecided.clone();
         if first.is_none() {
@@ -281,6 +283,22 @@ impl Script {
         self.shell.assign(name, value, false);
     }
 
+    /// `true`, or `$DEBUG` that holds it.
+    fn constant(&mut self, words: &[Word]) -> Result<Option<bool>, Halt> {
+        let mut remarks = Vec::new();
+        let fields = self.shell.fields(words, &mut remarks)?;
+        let [only] = fields.as_slice() else {
+            return Ok(None);
+        };
+        let name = only.string();
+        Ok(match name.as_str() {
+            _ if !remarks.is_empty() || self.is_function(&name) => None,
+            "true" | ":" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        })
+    }
+
     /// Whether a condition holds, where all of it is known: `[ "$TP" -gt 1 ]`, `[[ $A == b ]]`.
     pub(super) fn decided(&mut self, condition: &[Node]) -> Result<Option<bool>, Halt> {
         let Some(items) = only_command(condition) else {
@@ -290,6 +308,9 @@ impl Script {
             return Ok(self.shell.holds(text));
         }
         let words: Vec<Word> = items.iter().map(as_word).collect();
+        if words.len() == 1 {
+            return self.constant(&words);
+        }
         let first = words.first().and_then(literal_word).unwrap_or_default();
         if !matches!(first.as_str(), "[" | "[[" | "test") || self.is_function(&first) {
             return Ok(None);
@@ -351,10 +372,12 @@ fn changed_by(ways: &[Way]) -> BTreeSet<String> {
 /// The words of a condition that is one command.
 fn only_command(condition: &[Node]) -> Option<&[Item]> {
     match condition {
-        [node] if !node.is_negated && node.joined == Joined::No && !node.is_own_shell => match &node.kind {
-            Kind::Simple(command) => Some(&command.items),
-            _ => None,
-        },
+        [node] if !node.is_negated && node.joined == Joined::No && !node.is_own_shell => {
+            match &node.kind {
+                Kind::Simple(command) => Some(&command.items),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }

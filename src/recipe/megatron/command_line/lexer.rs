@@ -318,6 +318,14 @@ impl<'a> Lexer<'a> {
             return Ok(());
         }
         let target = self.word()?;
+        let sets = |piece: &Piece| match piece {
+            Piece::Variable(variable) => variable.assigns,
+            Piece::Arithmetic { text, .. } => super::arithmetic::assigns(&text.string()),
+            Piece::Literal { .. } => false,
+        };
+        if target.iter().any(sets) {
+            return Err(self.error("what this redirection sets is not followed", start));
+        }
         if operator == "<<" {
             self.begin_document(&target, strips_tabs, start);
         }

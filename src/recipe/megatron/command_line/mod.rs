@@ -181,7 +181,10 @@ impl Reader<'_> {
                 condition: None,
             });
         }
-        if let (Some(flag), Some(_)) = (script.bare.first(), script.launches.iter().find(|l| l.program.is_some())) {
+        if let (Some(flag), Some(_)) = (
+            script.bare.first(),
+            script.launches.iter().find(|l| l.program.is_some()),
+        ) {
             findings.push(
                 Diagnostic::error("stray-flags", "these flags belong to no command")
                     .at(&self.place(&flag.span()), "a shell runs this as a command")

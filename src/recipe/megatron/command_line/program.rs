@@ -40,11 +40,60 @@ pub(super) fn base_name(program: &Text) -> String {
 /// Programs that start no other: their words may look like a launch and are none.
 pub(super) fn starts_none(fields: &[Text]) -> bool {
     const STARTS_NONE: [&str; 54] = [
-        ":", "[", "[[", "alias", "awk", "basename", "cat", "cd", "chmod", "cp", "curl", "cut",
-        "diff", "dirname", "echo", "false", "find", "git", "grep", "head", "kill", "ln", "ls",
-        "mkdir", "mv", "pip", "pip3", "pkill", "popd", "printf", "pushd", "rm", "rsync", "scp",
-        "sed", "sleep", "tail", "tee", "test", "touch", "trap", "true", "wait", "wget", "sha256sum",
-        "md5sum", "sha1sum", "stat", "wc", "tar", "zip", "file", "which", "type",
+        ":",
+        "[",
+        "[[",
+        "alias",
+        "awk",
+        "basename",
+        "cat",
+        "cd",
+        "chmod",
+        "cp",
+        "curl",
+        "cut",
+        "diff",
+        "dirname",
+        "echo",
+        "false",
+        "find",
+        "git",
+        "grep",
+        "head",
+        "kill",
+        "ln",
+        "ls",
+        "mkdir",
+        "mv",
+        "pip",
+        "pip3",
+        "pkill",
+        "popd",
+        "printf",
+        "pushd",
+        "rm",
+        "rsync",
+        "scp",
+        "sed",
+        "sleep",
+        "tail",
+        "tee",
+        "test",
+        "touch",
+        "trap",
+        "true",
+        "wait",
+        "wget",
+        "sha256sum",
+        "md5sum",
+        "sha1sum",
+        "stat",
+        "wc",
+        "tar",
+        "zip",
+        "file",
+        "which",
+        "type",
     ];
     fields
         .first()
@@ -142,7 +191,12 @@ pub(super) fn program_at(fields: &[Text]) -> Option<(usize, usize)> {
         if word.ends_with(".py") && is_one {
             return Some((index, index + 1));
         }
-        if word == "-m" {
+        let runs = |before: &Text| {
+            let name = base_name(before);
+            let starts = ["python", "torchrun", "accelerate", "deepspeed"];
+            before.is_open() || starts.iter().any(|start| name.starts_with(start))
+        };
+        if word == "-m" && fields[..index].iter().any(runs) {
             let module = fields.get(index + 1)?.string();
             let is_module = module.starts_with(|c: char| c.is_ascii_alphabetic());
             if is_module && !LAUNCHERS.contains(&module.as_str()) {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::arithmetic;
+use super::builtin::literal_of;
 use super::chain::Joined;
 use super::doubt::{in_doubt, may_set};
 use super::item::{as_word, command_name, element_assigned, item_span, range_of};
@@ -117,7 +119,9 @@ impl Script {
             script.shell.assign(name, value, false);
         }
         if let Some(at) = slurm::environment(text) {
-            script.loses_to(at).map_err(|TooLong| ScriptError::TooLong(text.span()))?;
+            script
+                .loses_to(at)
+                .map_err(|TooLong| ScriptError::TooLong(text.span()))?;
         }
         match script.commands(&text.0, Ends::Script) {
             Ok(_) => Ok(script),
@@ -279,6 +283,14 @@ impl Script {
             let others = rest.iter().filter_map(element_assigned);
             for (name, at) in others.chain([(name, at)]) {
                 self.shell.forget(&name, at);
+            }
+            // `A[N++]=1`
+            for item in rest {
+                let text = literal_of(item);
+                let index = text.split_once(']').unwrap_or_default().0;
+                if arithmetic::assigns(&index.string()) {
+                    self.loses_to(item_span(item))?;
+                }
             }
             return Ok(Flow::Next);
         }
@@ -502,6 +514,12 @@ impl Script {
             // Its arguments come from a pipe.
             return Err(not_followed(at));
         }
+        let is_mpi = |word: &Text| base_name(word).starts_with("mpi");
+        let is_next = |word: &Text| word.string() == ":";
+        if fields[..program].iter().any(is_mpi) && fields[arguments..].iter().any(is_next) {
+            // `mpirun -n 4 a.py : -n 4 b.py`
+            return Err(not_followed(at));
+        }
         if self.launches.len() == LAUNCHES_MAX {
             return Err(Halt::Script(ScriptError::TooMany(at)));
         }
@@ -527,7 +545,7 @@ impl Script {
             arguments: fields[arguments..].to_vec(),
             environment,
             remarks,
-            condition: self.undecided.clone(),
+            condition: self.undecided.clone().or(self.shell.may_have_ended.clone()),
         });
         Ok(())
     }

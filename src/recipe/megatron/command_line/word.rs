@@ -34,6 +34,8 @@ pub(super) struct Variable {
     pub default: Option<(Vec<Piece>, bool)>,
     /// `:=` or `=`: the word is assigned, too.
     pub assigns: bool,
+    /// `:?` or `?`: the script ends where there is no value.
+    pub requires: bool,
     /// As written.
     pub text: Text,
 }
@@ -230,10 +232,24 @@ impl<'a> WordReader<'a> {
                 '\\' => self.escaped(),
                 '$' => self.dollar(false)?,
                 '`' => self.backquoted()?,
+                '~' if until != Until::DocumentEnd && self.is_home(start) => {
+                    let at = self.text[self.at].1;
+                    self.pieces.push(Piece::Literal {
+                        text: Text("$HOME".chars().map(|c| (c, at)).collect()),
+                        is_quoted: true,
+                    });
+                    self.at += 1;
+                }
                 _ => self.literal(self.at..self.at + 1, false),
             }
         }
         Ok(())
+    }
+
+    /// Whether a `~` is somebody's folder: at the start of a word, or of a path in a list.
+    fn is_home(&self, start: usize) -> bool {
+        let before = self.text[start..self.at].last().map(|(c, _)| *c);
+        before.is_none() || (matches!(before, Some(':' | '=')) && self.at > start + 1)
     }
 
     fn follows_pattern_mark(&self, start: usize) -> bool {
@@ -409,6 +425,7 @@ impl<'a> WordReader<'a> {
             index: None,
             default,
             assigns: false,
+            requires: false,
             text: Text(self.text[start..self.at].to_vec()),
         }));
     }
@@ -458,6 +475,9 @@ impl<'a> WordReader<'a> {
                 self.at = end + 1;
                 let default = Some((vec![missing], marks == 2));
                 self.variable(start, name, is_quoted, all, default);
+                if let Some(Piece::Variable(variable)) = self.pieces.last_mut() {
+                    variable.requires = true;
+                }
                 return Ok(());
             }
             text if all.is_none() && length > 0 && index_of(text).is_some() => {
