@@ -100,9 +100,13 @@ impl Script {
         let is_condition = |other: &Other| matches!(other, Other::Condition(_));
         let end = others.iter().position(is_condition).unwrap_or(others.len());
         let (bodies, rest) = others.split_at(end);
-        match self.nodes(condition)? {
-            Flow::Next => {}
-            flow => return Ok(flow),
+        // Its words are expanded once: what they assign is seen by what follows.
+        let decided = self.decided(condition)?;
+        if decided.is_none() {
+            match self.nodes(condition)? {
+                Flow::Next => {}
+                flow => return Ok(flow),
+            }
         }
         let otherwise = |script: &mut Self| match rest {
             [Other::Condition(condition), others @ ..] => {
@@ -119,7 +123,7 @@ impl Script {
                 _ => Ok(Flow::Next),
             },
         };
-        match (self.decided(condition)?, bodies.first()) {
+        match (decided, bodies.first()) {
             (Some(true), Some(Other::Body(body))) => return self.nodes(body),
             (Some(false), _) => return otherwise(self),
             _ => {}

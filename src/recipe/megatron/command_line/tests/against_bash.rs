@@ -40,7 +40,7 @@ torchrun() {
 for script in $(seq 0 $(($1 - 1))); do
   printf 'script\035'
   ( set --; ulimit -t 5; . "./$script.sh" ) 2>errors </dev/null
-  [[ $(<errors) == *error* ]] && printf 'failed\035'
+  [[ $(<errors) == *@(error|unexpected)* ]] && printf 'failed\035'
   printf '\034'
 done
 "#;
@@ -242,7 +242,7 @@ impl Writer {
             14 => format!("{name}=\"${{Z:-'q'}}\"; {other}=\"${{Z:-\"q\"}}\""),
             15 => format!("X=$(echo p q); L=($X {word})"),
             16 => format!("{name}=~; {other}=x:~/y"),
-            17 => format!("echo 12>/dev/null; {name}={word} 2>/dev/null"),
+            17 => format!("set -- x 12>/dev/null; {name}={word} 2>/dev/null"),
             18 => format!("{name}=${{Z:-p q}}; set -- ${{Z:-p q}} {words}"),
             19 => format!(
                 "parse() {{ while [[ $# -gt 0 ]]; do {name}=$1; shift; done; }}; parse {words}"
