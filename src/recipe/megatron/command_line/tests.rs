@@ -339,3 +339,4 @@ fn world(text: &str) -> Vec<String> {
 mod against_bash;
 mod doubts;
 mod shells;
+mod wrappers;

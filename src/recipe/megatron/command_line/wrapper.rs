@@ -276,7 +276,10 @@ impl Reader<'_> {
                 self.changes.push(Change::Remove(name));
             }
             // `-S` splits its value into more words.
-            _ => self.lose(),
+            _ => {
+                self.wrapper = Wrapper::Other;
+                self.lose();
+            }
         }
     }
 
