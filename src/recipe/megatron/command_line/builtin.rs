@@ -42,24 +42,8 @@ impl Script {
             "unset" => self.unset(rest)?,
             "set" => self.set(first, rest)?,
             "shift" => self.shift(rest),
-            "read" | "mapfile" | "readarray" | "getopts" => {
-                self.forget_named(rest)?;
-                ["REPLY", "MAPFILE", "OPTARG", "OPTIND"]
-                    .iter()
-                    .for_each(|name| self.forget(name, first));
-            }
-            "let" => {
-                for item in rest {
-                    self.calculated(item)?;
-                }
-            }
-            "printf" => {
-                let option = rest.first().and_then(command_name).unwrap_or_default();
-                let named = rest.get(1..2).filter(|_| option == "-v");
-                self.forget_named(named.unwrap_or_default())?;
-                if let Some(name) = option.strip_prefix("-v") {
-                    self.forget(name, first);
-                }
+            "read" | "mapfile" | "readarray" | "getopts" | "let" | "printf" => {
+                self.fills(&name, first, rest)?;
             }
             "source" | "." => self.reads(first, rest)?,
             tool if is_environment_tool(tool) && !runs_another(rest) => self.reads(first, rest)?,
@@ -87,6 +71,33 @@ impl Script {
             _ => return Ok(None),
         }
         Ok(Some(Flow::Next))
+    }
+
+    /// Commands that put into variables what is not followed.
+    fn fills(&mut self, name: &str, first: &Item, rest: &[Item]) -> Result<(), Halt> {
+        match name {
+            "read" | "mapfile" | "readarray" | "getopts" => {
+                self.forget_named(rest)?;
+                ["REPLY", "MAPFILE", "OPTARG", "OPTIND"]
+                    .iter()
+                    .for_each(|name| self.forget(name, first));
+            }
+            "let" => {
+                for item in rest {
+                    self.calculated(item)?;
+                }
+            }
+            "printf" => {
+                let option = rest.first().and_then(command_name).unwrap_or_default();
+                let named = rest.get(1..2).filter(|_| option == "-v");
+                self.forget_named(named.unwrap_or_default())?;
+                if let Some(name) = option.strip_prefix("-v") {
+                    self.forget(name, first);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// `exec CMD`, `command CMD`, `builtin CMD`: no function of the script.
@@ -379,6 +390,10 @@ impl Script {
                 (Some("-o"), "allexport") => self.shell.exports_all = true,
                 (_, "--") => {
                     has_words = true;
+                    break;
+                }
+                (_, "-") if !is_value => {
+                    has_words = items.len() > 1;
                     break;
                 }
                 (_, option) if option.starts_with('-') && !is_value => {

@@ -153,6 +153,10 @@ impl Shell {
             let cuts = cuts.is_some_and(|rest| !rest.starts_with(['-', '=', '?', '+']));
             cuts || part.contains('[')
         };
+        if counts && written.contains("${!") {
+            // `${!NAME:=word}`
+            return self.forget_everything(&text.span());
+        }
         if counts && written.split("${").skip(1).any(reckons) {
             self.forget_assigned(&written, &text.span())?;
         }

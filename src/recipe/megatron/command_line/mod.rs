@@ -181,10 +181,8 @@ impl Reader<'_> {
                 condition: None,
             });
         }
-        if let (Some(flag), Some(_)) = (
-            script.bare.first(),
-            script.launches.iter().find(|l| l.program.is_some()),
-        ) {
+        let mut programs = script.launches.iter().filter_map(|l| l.program.as_ref());
+        if let (Some(flag), Some(_)) = (script.bare.first(), programs.next()) {
             findings.push(
                 Diagnostic::error("stray-flags", "these flags belong to no command")
                     .at(&self.place(&flag.span()), "a shell runs this as a command")

@@ -481,11 +481,11 @@ impl Script {
             return Ok(());
         }
         if let Change::Lose(at) | Change::Open(at) = &change {
-            let at = at.clone();
-            return Ok(match change {
-                Change::Lose(_) => self.shell.forget_everything(&at)?,
-                _ => drop(self.shell.lost.get_or_insert(at)),
-            });
+            if matches!(change, Change::Lose(_)) {
+                self.shell.forget_everything(at)?;
+            }
+            self.shell.lost.get_or_insert(at.clone());
+            return Ok(());
         }
         changed(&mut kept, change);
         let is_kept = |name: &str| kept.iter().any(|variable| variable.name == name);

@@ -1,9 +1,9 @@
 //! What stands before a program in its command: which variables it passes on, sets, or may set.
 //!
-//! What is not known to leave the environment alone leaves nothing known of it. Sources: the manual
-//! pages of `env`, `srun` and `sbatch` (`--export`), `mpirun` (Open MPI, `-x`), `mpiexec` (MPICH,
-//! `-genv`), `sudo` (`env_reset`), `docker run` (`-e`), `apptainer exec` (`--env`, `--cleanenv`) and
-//! `nsys profile` (`--env-var`).
+//! What is not known to leave the environment alone leaves nothing known of it. Sources: the
+//! manual pages of `env`, `srun` and `sbatch` (`--export`), `mpirun` (Open MPI, `-x`), `mpiexec`
+//! (MPICH, `-genv`), `sudo` (`env_reset`), `docker run` (`-e`), `apptainer exec` (`--env`,
+//! `--cleanenv`) and `nsys profile` (`--env-var`).
 
 use std::ops::Range;
 
