@@ -8,6 +8,9 @@ use crate::recipe::limits::SCRIPT_DEPTH_MAX;
 /// The value of an expression in which variables with a `$` were put in. `named` is the value of
 /// a name without one.
 pub(super) fn value(text: &str, named: &mut dyn FnMut(&str) -> Option<i64>) -> Option<i64> {
+    if assigns(text) {
+        return None;
+    }
     let mut reader = Reader {
         rest: text,
         named,
@@ -16,6 +19,48 @@ pub(super) fn value(text: &str, named: &mut dyn FnMut(&str) -> Option<i64>) -> O
     let sum = reader.sum()?;
     reader.skip_blanks();
     reader.rest.is_empty().then_some(sum)
+}
+
+/// Whether an expression may assign: `=`, `+=`, `<<=`, `++`, `--`; comparisons do not.
+pub(super) fn assigns(text: &str) -> bool {
+    let chars: Vec<char> = text.chars().collect();
+    let at = |index: usize| chars.get(index).copied().unwrap_or(' ');
+    let mut index = 0;
+    while index < chars.len() {
+        let c = at(index);
+        let (next, third) = (at(index + 1), at(index + 2));
+        match (c, next) {
+            ('+', '+') | ('-', '-') => return true,
+            ('<' | '>', '=') | ('=' | '!', '=') => index += 2,
+            ('<', '<') | ('>', '>') if third == '=' => return true,
+            ('=', _) => return true,
+            _ => index += 1,
+        }
+    }
+    false
+}
+
+/// Whether one comparison holds: `A > 1`. As [`value`] knows both sides.
+pub(super) fn holds(text: &str, named: &mut dyn FnMut(&str) -> Option<i64>) -> Option<bool> {
+    let rest = text.replace("!=", "");
+    if assigns(text) || rest.contains(['&', '|', '?', '!', '(', ',', '^', '~']) {
+        return None;
+    }
+    for operator in [">=", "<=", "==", "!=", ">", "<"] {
+        let Some((a, b)) = text.split_once(operator) else {
+            continue;
+        };
+        let (a, b) = (value(a, named)?, value(b, named)?);
+        return Some(match operator {
+            ">=" => a >= b,
+            "<=" => a <= b,
+            "==" => a == b,
+            "!=" => a != b,
+            ">" => a > b,
+            _ => a < b,
+        });
+    }
+    value(text, named).map(|number| number != 0)
 }
 
 struct Reader<'a> {
@@ -118,7 +163,7 @@ mod tests {
             ("-7 % 4", -3),
             ("10 - 3 - 2", 5),
             ("N * N", 36),
-            ("--3", 3),
+            ("- -3", 3),
             ("9223372036854775807", i64::MAX),
         ] {
             assert_eq!(of(text), Some(expected), "{text}");
@@ -143,6 +188,10 @@ mod tests {
             "9223372036854775807 + 1",
             "N = 3",
             "N++",
+            "--N",
+            "1 + ++N",
+            "5 --N",
+            "N += 1",
             "a b",
             "1 > 0",
         ] {

@@ -18,7 +18,7 @@ impl Script {
         assignments: &[Item],
     ) -> Result<Option<Flow>, Halt> {
         if let Item::Arithmetic(text) = first {
-            self.shell.forget_assigned(&text.string(), &text.span());
+            self.shell.forget_assigned(&text.string(), &text.span())?;
             return Ok(Some(Flow::Next));
         }
         let Some(name) = command_name(first) else {
@@ -42,6 +42,40 @@ impl Script {
             "unset" => self.unset(rest)?,
             "set" => self.set(first, rest)?,
             "shift" => self.shift(rest),
+            "read" | "mapfile" | "readarray" | "getopts" | "let" | "printf" => {
+                self.fills(&name, first, rest)?;
+            }
+            "source" | "." => self.reads(first, rest)?,
+            tool if is_environment_tool(tool) && !runs_another(rest) => self.reads(first, rest)?,
+            "trap" => self.trap(first, rest)?,
+            "shopt" => self.shopt(rest)?,
+            "eval" => return self.evaluated(rest, assignments).map(Some),
+            "[[" => self.tested(rest)?,
+            "enable" | "coproc" | "alias" if !rest.is_empty() => {
+                return Err(not_followed(item_span(first)));
+            }
+            "wait"
+                if rest
+                    .iter()
+                    .any(|item| command_name(item).as_deref() == Some("-p")) =>
+            {
+                self.forget_named(rest)?;
+            }
+            "exec" if rest.is_empty() => {}
+            "command" | "builtin" if rest.first().is_some_and(names_none) => {
+                return Ok(None);
+            }
+            "exec" | "command" | "builtin" => {
+                return self.run_by(&name, rest, assignments).map(Some);
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(Flow::Next))
+    }
+
+    /// Commands that put into variables what is not followed.
+    fn fills(&mut self, name: &str, first: &Item, rest: &[Item]) -> Result<(), Halt> {
+        match name {
             "read" | "mapfile" | "readarray" | "getopts" => {
                 self.forget_named(rest)?;
                 ["REPLY", "MAPFILE", "OPTARG", "OPTIND"]
@@ -61,21 +95,9 @@ impl Script {
                     self.forget(name, first);
                 }
             }
-            "source" | "." => self.reads(first, rest)?,
-            tool if is_environment_tool(tool) && !runs_another(rest) => self.reads(first, rest)?,
-            "trap" => self.trap(first, rest)?,
-            "shopt" => self.shopt(rest)?,
-            "eval" => return self.evaluated(rest, assignments).map(Some),
-            "exec" if rest.is_empty() => {}
-            "command" | "builtin" if rest.first().is_some_and(names_none) => {
-                return Ok(None);
-            }
-            "exec" | "command" | "builtin" => {
-                return self.run_by(&name, rest, assignments).map(Some);
-            }
-            _ => return Ok(None),
+            _ => {}
         }
-        Ok(Some(Flow::Next))
+        Ok(())
     }
 
     /// `exec CMD`, `command CMD`, `builtin CMD`: no function of the script.
@@ -113,23 +135,27 @@ impl Script {
         let text = literal_of(item);
         match text.is_open() {
             true => self.loses_to(item_span(item)),
-            false => {
-                self.shell.forget_assigned(&text.string(), &text.span());
-                Ok(())
-            }
+            false => self.shell.forget_assigned(&text.string(), &text.span()),
         }
     }
 
     /// A handler that runs between commands, or where one fails, may set variables there.
     fn trap(&mut self, first: &Item, rest: &[Item]) -> Result<(), Halt> {
         let names: Vec<Option<String>> = rest.iter().map(command_name).collect();
+        // Between commands only signals come that are sent from outside.
         let is_inner = |name: &Option<String>| {
-            matches!(name.as_deref(), None | Some("DEBUG" | "RETURN" | "ERR"))
+            let name = name.as_deref().unwrap_or_default().to_ascii_uppercase();
+            let name = name.strip_prefix("SIG").unwrap_or(&name);
+            let is_number = !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
+            let outer = ["EXIT", "INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "PIPE"];
+            !is_number && !outer.contains(&name)
         };
         let handler = names.first().cloned().flatten();
         let is_idle = handler.is_some_and(|text| {
             let text = text.trim().to_string();
-            text == "-" || text.is_empty() || text.starts_with("echo ") || text.starts_with("exit")
+            let is_one = !text.contains([';', '&', '|', '\n', '$', '`', '(']);
+            let says = text.starts_with("echo ") || text.starts_with("exit");
+            text == "-" || text.is_empty() || (says && is_one)
         });
         match names.iter().skip(1).any(is_inner) && !is_idle {
             true => Err(not_followed(item_span(first))),
@@ -139,17 +165,47 @@ impl Script {
 
     /// Options by which the same words are other commands.
     fn shopt(&mut self, rest: &[Item]) -> Result<(), Halt> {
-        let changes = |item: &&Item| {
+        const IDLE: [&str; 14] = [
+            "-s",
+            "-u",
+            "-q",
+            "-p",
+            "nullglob",
+            "globstar",
+            "failglob",
+            "dotglob",
+            "huponexit",
+            "inherit_errexit",
+            "checkwinsize",
+            "histappend",
+            "cmdhist",
+            "nocaseglob",
+        ];
+        let is_idle = |item: &&Item| {
             let name = command_name(item);
-            matches!(
-                name.as_deref(),
-                None | Some("lastpipe" | "expand_aliases" | "nocasematch")
-            )
+            name.is_some_and(|name| IDLE.contains(&&*name))
         };
-        match rest.iter().find(changes) {
+        match rest.iter().find(|item| !is_idle(item)) {
             Some(item) => Err(not_followed(item_span(item))),
             None => Ok(()),
         }
+    }
+
+    /// `[[ N++ -eq 1 ]]`: what is compared as a number is an expression.
+    fn tested(&mut self, rest: &[Item]) -> Result<(), Halt> {
+        const NUMBERS: [&str; 6] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
+        let texts: Vec<Text> = rest.iter().map(literal_of).collect();
+        if !texts.iter().any(|text| NUMBERS.contains(&&*text.string())) {
+            return Ok(());
+        }
+        for text in texts.iter().filter(|text| text.string().len() > 2) {
+            let text_of = text.string();
+            let changes = ["++", "--", "+=", "-="];
+            if changes.iter().any(|mark| text_of.contains(mark)) {
+                self.loses_to(text.span())?;
+            }
+        }
+        Ok(())
     }
 
     /// `A=1 export A`: what is left of it behind the command is not followed.
@@ -171,7 +227,7 @@ impl Script {
         self.call(name, &words, assignments)
     }
 
-    /// `$RUN a b`, where `RUN` holds the name of a function.
+    /// `$RUN a b`, where `RUN` holds a function's name, or one of the shell's own; `"$@"`.
     fn called_by_value(
         &mut self,
         first: &Item,
@@ -180,12 +236,34 @@ impl Script {
     ) -> Result<Option<Flow>, Halt> {
         let mut remarks = Vec::new();
         let fields = self.shell.fields(&[as_word(first)], &mut remarks)?;
-        match fields.as_slice() {
-            [name] if self.is_function(&name.string()) => {
-                self.function(&name.string(), rest, assignments)
-            }
-            _ => Ok(None),
+        let Some(name) = fields.first().filter(|name| !name.is_open()) else {
+            return Ok(None);
+        };
+        let name = name.string();
+        if !self.is_function(&name) && !super::doubt::sets(&name) {
+            return Ok(None);
         }
+        // What the shell does with `A=1` behind a name that is written is not done here.
+        let word = |text: Text| {
+            Item::Word(vec![Piece::Literal {
+                text,
+                is_quoted: true,
+            }])
+        };
+        let rest = rest.iter().map(|item| Item::Word(as_word(item)));
+        let items = assignments.iter().cloned();
+        let items = items.chain(fields.into_iter().map(word)).chain(rest);
+        let command = super::parse::Simple {
+            items: items.collect(),
+            documents: Vec::new(),
+        };
+        let at = item_span(first).start as u32;
+        self.deeper((' ', at))?;
+        let count = self.launches.len();
+        let flow = self.simple(&command)?;
+        self.tell_from(count, &remarks);
+        self.shallower();
+        Ok(Some(flow))
     }
 
     /// Words with a blank between them, read as commands.
@@ -206,6 +284,11 @@ impl Script {
         let temporary = self.temporary(assignments)?;
         let flow = self.commands(&text.0, Ends::Evaluated)?;
         self.restore(temporary);
+        let written = text.string();
+        if written.contains("$(") && !written.contains("$((") || written.contains('`') {
+            // What a command prints may be more commands.
+            self.loses_to(item_span(&items[0]))?;
+        }
         self.shallower();
         self.tell_from(count, &remarks);
         Ok(flow)
@@ -285,7 +368,7 @@ impl Script {
     }
 
     /// `set -a`, `set -- a b`, `set a b`
-    fn set(&mut self, first: &Item, items: &[Item]) -> Result<(), TooLong> {
+    fn set(&mut self, first: &Item, items: &[Item]) -> Result<(), Halt> {
         let mut fields = Vec::new();
         let mut words = items.iter();
         let mut before: Option<String> = None;
@@ -293,14 +376,24 @@ impl Script {
         for item in words.by_ref() {
             let Some(name) = command_name(item) else {
                 // Options, or words.
-                return self.loses_to(item_span(first));
+                return Ok(self.loses_to(item_span(first))?);
             };
             let is_value = matches!(before.as_deref(), Some("-o" | "+o"));
             match (before.as_deref(), name.as_str()) {
+                (_, option) if !is_value && changes_reading(option) => {
+                    return Err(not_followed(item_span(item)));
+                }
+                (_, "posix" | "keyword" | "noexec" | "onecmd" | "privileged") if is_value => {
+                    return Err(not_followed(item_span(item)));
+                }
                 (Some("+o"), "allexport") | (_, "+a") => self.shell.exports_all = false,
                 (Some("-o"), "allexport") => self.shell.exports_all = true,
                 (_, "--") => {
                     has_words = true;
+                    break;
+                }
+                (_, "-") if !is_value => {
+                    has_words = items.len() > 1;
                     break;
                 }
                 (_, option) if option.starts_with('-') && !is_value => {
@@ -367,6 +460,13 @@ impl Script {
     fn forget(&mut self, name: &str, item: &Item) {
         self.shell.forget(name, item_span(item));
     }
+}
+
+/// Options of `set` by which commands are read otherwise, or not run.
+fn changes_reading(option: &str) -> bool {
+    const IDLE: &str = "aeuxvmbhfCETHPo";
+    let letters = option.strip_prefix(['-', '+']).unwrap_or_default();
+    option != "--" && letters.chars().any(|letter| !IDLE.contains(letter))
 }
 
 /// An item as it is written, for what is reckoned in it.

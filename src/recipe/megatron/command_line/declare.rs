@@ -22,6 +22,8 @@ struct Attributes {
     /// What an assignment does to it is not followed.
     is_odd: bool,
     is_local: bool,
+    /// `-f`: the names are functions'.
+    is_of_functions: bool,
 }
 
 impl Script {
@@ -33,6 +35,7 @@ impl Script {
             takes_back: false,
             is_odd: word == "readonly",
             is_local: matches!(word, "local" | "declare" | "typeset"),
+            is_of_functions: false,
         };
         // All words are expanded before any of them is assigned: `export A=1 B=$A`.
         let mut expanded = Vec::new();
@@ -94,6 +97,14 @@ impl Script {
             let takes = field.starts_with("+");
             return attributes.take(options, takes, item_span(item));
         }
+        if attributes.is_of_functions {
+            match attributes.takes_back {
+                true => self.exported_functions.remove(&field.string()),
+                false if attributes.exports => self.exported_functions.insert(field.string()),
+                false => false,
+            };
+            return Ok(());
+        }
         let (name, value) = match field.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (field.clone(), None),
@@ -120,6 +131,10 @@ impl Script {
                     ..Value::default()
                 };
                 self.shell.assign(&name, value, appends);
+            }
+            // Where the caller's is exported, which one a program sees is bash's own matter.
+            None if is_hidden && self.shell.is_exported(&name.string()) => {
+                self.shell.forget(&name.string(), at);
             }
             None if is_hidden => self.shell.unset_value(&name.string()),
             None => {}
@@ -172,6 +187,7 @@ impl Attributes {
             // A name for another name.
             return Err(not_followed(at));
         }
+        self.is_of_functions |= options.contains(['f', 'F']);
         self.is_odd |= options.contains(['i', 'l', 'u', 'c', 'r']);
         self.exports |= options.contains('x');
         // `export -n NAME` takes it back.

@@ -16,9 +16,19 @@ const REMARKS_TOLD_MAX: usize = 1_000;
 const NAMES_MAX: usize = 16;
 
 /// Set by bash itself, or by whoever started it (bash manual, "Shell Variables").
-const OF_BASH: [&str; 28] = [
+const OF_BASH: [&str; 38] = [
     "BASH",
     "BASHPID",
+    "BASH_ARGV0",
+    "BASH_COMMAND",
+    "BASH_SUBSHELL",
+    "DIRSTACK",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "HISTCMD",
+    "SRANDOM",
+    "_",
+    "BASHOPTS",
     "BASH_SOURCE",
     "BASH_VERSION",
     "COLUMNS",
@@ -47,6 +57,27 @@ const OF_BASH: [&str; 28] = [
     "USER",
 ];
 
+/// What bash puts in whatever was assigned.
+fn is_dynamic(name: &str) -> bool {
+    const ALWAYS: [&str; 14] = [
+        "BASHPID",
+        "BASH_ARGV0",
+        "BASH_COMMAND",
+        "BASH_SUBSHELL",
+        "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "LINENO",
+        "RANDOM",
+        "SECONDS",
+        "SRANDOM",
+    ];
+    ALWAYS.contains(&name) || matches!(name, "PIPESTATUS" | "PPID" | "UID" | "EUID" | "_")
+}
+
 impl Shell {
     /// `$((...))`: a number where all of it is known, else as it is written.
     fn reckon(
@@ -61,7 +92,9 @@ impl Shell {
         let value = arithmetic::value(&put_in, &mut named);
         remarks.extend(told);
         // `$((N++))`, `$((N = 3))`
-        self.forget_assigned(&put_in, &text.span());
+        let is_changing = arithmetic::assigns(&put_in);
+        self.forget_assigned(&put_in, &text.span())?;
+        let value = value.filter(|_| !is_changing);
         let at = text.0.first().map_or(0, |(_, at)| *at);
         Ok(match value {
             Some(number) => Text(number.to_string().chars().map(|c| (c, at)).collect()),
@@ -69,29 +102,65 @@ impl Shell {
         })
     }
 
+    /// Whether `((A > 1))` holds, where all of it is known.
+    pub fn holds(&self, text: &Text) -> Option<bool> {
+        let written = text.string();
+        let inside = written.strip_prefix("((")?.strip_suffix("))")?;
+        let mut told = Vec::new();
+        let mut named = |name: &str| self.number_of(name, text.span(), &mut told);
+        let holds = arithmetic::holds(inside, &mut named);
+        // A value in doubt decides nothing.
+        holds.filter(|_| told.is_empty())
+    }
+
     /// `((N = 3))`, `let N+=1`: what is assigned in an expression is not known.
-    pub fn forget_assigned(&mut self, expression: &str, at: &Range<usize>) {
+    pub fn forget_assigned(&mut self, expression: &str, at: &Range<usize>) -> Result<(), TooLong> {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let changes = ["=", "++", "--"]
-            .iter()
-            .any(|mark| expression.contains(mark));
-        if !changes {
-            return;
-        }
         let names = expression.split(|c: char| !is_word(c));
         let names = names.filter(|name| name.starts_with(|c: char| !c.is_ascii_digit()));
+        // A name's value is an expression, too: `A='N++'; ((A))`.
+        let mut hides = false;
+        for name in names.clone().filter(|name| !name.is_empty()) {
+            let known = self.known(name);
+            let mut words = known.iter().flat_map(|value| &value.words);
+            hides |= words.any(|word| arithmetic::assigns(&word.string()));
+        }
+        if hides {
+            return self.forget_everything(at);
+        }
+        if !arithmetic::assigns(expression) {
+            return Ok(());
+        }
+        if expression.contains(['$', '`']) {
+            // Which name it is follows from what is not known.
+            return self.forget_everything(at);
+        }
         for name in names {
             self.forget(name, at.clone());
         }
+        Ok(())
     }
 
     /// `${A[N++]}` is left as it is written, and yet counts.
-    fn forget_counted(&mut self, text: &Text) {
+    fn forget_counted(&mut self, text: &Text) -> Result<(), TooLong> {
         let written = text.string();
         let counts = written.contains("++") || written.contains("--") || written.contains('=');
-        if counts && written.contains("${") && written.contains('[') {
-            self.forget_assigned(&written, &text.span());
+        // `${A[N++]}`, `${A:N++}`
+        let reckons = |part: &str| {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let rest = part.trim_start_matches(is_word);
+            let cuts = rest.strip_prefix(':');
+            let cuts = cuts.is_some_and(|rest| !rest.starts_with(['-', '=', '?', '+']));
+            cuts || part.contains('[')
+        };
+        if counts && written.contains("${!") {
+            // `${!NAME:=word}`
+            return self.forget_everything(&text.span());
         }
+        if counts && written.split("${").skip(1).any(reckons) {
+            self.forget_assigned(&written, &text.span())?;
+        }
+        Ok(())
     }
 
     /// The number that a name stands for in an expression: its value may be another name.
@@ -155,7 +224,7 @@ impl Shell {
             match piece {
                 Piece::Literal { text, is_quoted } => {
                     self.count(text.0.len())?;
-                    self.forget_counted(text);
+                    self.forget_counted(text)?;
                     fields.put(&text.0, *is_quoted);
                 }
                 Piece::Variable(variable) => self.variable(variable, splits, fields, remarks)?,
@@ -180,6 +249,7 @@ impl Shell {
     ) -> Result<(), TooLong> {
         let known = self.known(&variable.name);
         if self.is_lost(variable, known.as_deref(), splits) {
+            self.note_required(variable);
             let remark = |value| of_condition(&variable.name, variable.text.span(), value);
             remarks.extend(known.as_deref().and_then(remark));
             fields.put(&variable.text.0, true);
@@ -205,11 +275,12 @@ impl Shell {
             (None, _) => false,
         };
         if let (true, Some((default, _))) = (wants_default, &variable.default) {
+            self.note_required(variable);
             if variable.assigns {
                 return self.assign_default(variable, default, splits, fields, remarks);
             }
             return match variable.is_quoted {
-                false => self.expand(default, splits, fields, remarks),
+                false => self.unquoted_default(default, splits, fields, remarks),
                 true => {
                     let text = self.text(default, remarks)?;
                     self.count(text.0.len())?;
@@ -238,6 +309,36 @@ impl Shell {
         Ok(())
     }
 
+    /// The word of `${NAME:-word}`, which is split at its blanks where no quotes stand.
+    fn unquoted_default(
+        &mut self,
+        default: &[Piece],
+        splits: bool,
+        fields: &mut Fields,
+        remarks: &mut Vec<Remark>,
+    ) -> Result<(), TooLong> {
+        for piece in default {
+            match piece {
+                Piece::Literal {
+                    text,
+                    is_quoted: false,
+                } if splits && !self.is_set("IFS") => {
+                    self.count(text.0.len())?;
+                    fields.split(&text.0);
+                }
+                piece => self.expand(std::slice::from_ref(piece), splits, fields, remarks)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// `${NAME:?}` without a value that is known.
+    fn note_required(&mut self, variable: &Variable) {
+        if variable.requires {
+            self.may_have_ended.get_or_insert(variable.text.span());
+        }
+    }
+
     /// Whether what becomes of a variable is not known.
     fn is_lost(&self, variable: &Variable, known: Option<&Value>, splits: bool) -> bool {
         let is_own = matches!(variable.name.as_str(), "@" | "*");
@@ -246,6 +347,7 @@ impl Shell {
             None if is_own => self.is_positional_lost,
             None => OF_BASH.contains(&&*variable.name),
         };
+        let is_lost = is_lost || is_dynamic(&variable.name);
         // How an unquoted value is split, or several are joined, is not the usual.
         let is_cut = splits && !variable.is_quoted && known.is_some();
         let is_joined = variable.all == Some(false) && variable.is_quoted;
@@ -369,17 +471,47 @@ impl Fields {
         }
     }
 
-    /// Adds an unquoted value: blanks end a field.
+    /// Adds an unquoted value: blanks end a field. What is not known stays one word.
     fn split(&mut self, chars: &[Char]) {
-        for run in chars.chunk_by(|a, b| is_blank(a) == is_blank(b)) {
-            match is_blank(&run[0]) {
+        let mut unknown = Unknown::default();
+        for c in chars {
+            let is_inside = unknown.take(c.0);
+            match is_blank(c) && !is_inside {
                 true => self.end(),
-                false => self.put(run, false),
+                false => self.put(std::slice::from_ref(c), false),
             }
         }
     }
 }
 
+/// Whether a character stands in `$(...)`, `${...}` or back quotes, left in a text.
+#[derive(Default)]
+struct Unknown {
+    before: char,
+    depth: usize,
+    is_back_quoted: bool,
+    quote: Option<char>,
+}
+
+impl Unknown {
+    fn take(&mut self, c: char) -> bool {
+        match c {
+            '\'' | '"' if self.depth > 0 && self.before != '\\' => match self.quote {
+                None => self.quote = Some(c),
+                Some(open) if open == c => self.quote = None,
+                Some(_) => {}
+            },
+            _ if self.quote.is_some() => {}
+            '(' | '{' if self.before == '$' || self.depth > 0 => self.depth += 1,
+            ')' | '}' => self.depth = self.depth.saturating_sub(1),
+            '`' => self.is_back_quoted = !self.is_back_quoted,
+            _ => {}
+        }
+        self.before = c;
+        self.depth > 0 || self.is_back_quoted
+    }
+}
+
 fn is_blank((c, _): &Char) -> bool {
-    matches!(c, ' ' | '\t' | '\n' | '\r')
+    matches!(c, ' ' | '\t' | '\n')
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::branch::{Fork, Way};
-use super::item::as_word;
+use super::chain::Joined;
+use super::item::{as_word, command_name};
 use super::lexer::Item;
 use super::parse::{Kind, Node, Other};
 use super::program::Launch;
@@ -99,9 +100,13 @@ impl Script {
         let is_condition = |other: &Other| matches!(other, Other::Condition(_));
         let end = others.iter().position(is_condition).unwrap_or(others.len());
         let (bodies, rest) = others.split_at(end);
-        match self.nodes(condition)? {
-            Flow::Next => {}
-            flow => return Ok(flow),
+        // Its words are expanded once: what they assign is seen by what follows.
+        let decided = self.decided(condition)?;
+        if decided.is_none() {
+            match self.nodes(condition)? {
+                Flow::Next => {}
+                flow => return Ok(flow),
+            }
         }
         let otherwise = |script: &mut Self| match rest {
             [Other::Condition(condition), others @ ..] => {
@@ -118,7 +123,7 @@ impl Script {
                 _ => Ok(Flow::Next),
             },
         };
-        match (self.decided(condition)?, bodies.first()) {
+        match (decided, bodies.first()) {
             (Some(true), Some(Other::Body(body))) => return self.nodes(body),
             (Some(false), _) => return otherwise(self),
             _ => {}
@@ -213,7 +218,8 @@ impl Script {
 
     /// `while [ $# -gt 0 ]`, `while getopts ...`: false where the script has no arguments.
     fn asks_for_arguments(&self, condition: &[Node]) -> bool {
-        if self.shell.positional.is_some() || self.shell.is_positional_lost {
+        let given = self.shell.positional.as_ref();
+        if given.is_some_and(|words| !words.is_empty()) || self.shell.is_positional_lost {
             return false;
         }
         let Some(items) = only_command(condition) else {
@@ -246,7 +252,10 @@ impl Script {
             let mut chars = word.0.iter().map(|(c, _)| *c);
             !chars.any(|c| matches!(c, '$' | '`' | '{' | '*' | '?' | '['))
         };
-        let first = values.first().filter(|word| is_known(word));
+        // Where a round may be left, the first one may not be the one that launches.
+        let first = values
+            .first()
+            .filter(|word| is_known(word) && !leaves(body));
         let several = first.is_none() || values.len() > 1;
         let outer = self.undecided.clone();
         if first.is_none() {
@@ -278,14 +287,36 @@ impl Script {
         self.shell.assign(name, value, false);
     }
 
+    /// `true`, or `$DEBUG` that holds it.
+    fn constant(&mut self, words: &[Word]) -> Result<Option<bool>, Halt> {
+        let mut remarks = Vec::new();
+        let fields = self.shell.fields(words, &mut remarks)?;
+        let [only] = fields.as_slice() else {
+            return Ok(None);
+        };
+        let name = only.string();
+        Ok(match name.as_str() {
+            _ if !remarks.is_empty() || self.is_function(&name) => None,
+            "true" | ":" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        })
+    }
+
     /// Whether a condition holds, where all of it is known: `[ "$TP" -gt 1 ]`, `[[ $A == b ]]`.
-    fn decided(&mut self, condition: &[Node]) -> Result<Option<bool>, Halt> {
+    pub(super) fn decided(&mut self, condition: &[Node]) -> Result<Option<bool>, Halt> {
         let Some(items) = only_command(condition) else {
             return Ok(None);
         };
+        if let [Item::Arithmetic(text)] = items {
+            return Ok(self.shell.holds(text));
+        }
         let words: Vec<Word> = items.iter().map(as_word).collect();
+        if words.len() == 1 {
+            return self.constant(&words);
+        }
         let first = words.first().and_then(literal_word).unwrap_or_default();
-        if !matches!(first.as_str(), "[" | "[[" | "test") {
+        if !matches!(first.as_str(), "[" | "[[" | "test") || self.is_function(&first) {
             return Ok(None);
         }
         let mut remarks = Vec::new();
@@ -317,6 +348,26 @@ impl Script {
     }
 }
 
+/// Whether a `break` or `continue` stands in a loop's body.
+fn leaves(body: &[Node]) -> bool {
+    let of_other = |other: &Other| match other {
+        Other::Body(nodes) | Other::Condition(nodes) => leaves(nodes),
+    };
+    body.iter().any(|node| match &node.kind {
+        Kind::Simple(command) => {
+            let name = command.items.first().and_then(command_name);
+            // What `eval` runs is not looked into.
+            name.is_some_and(|name| matches!(name.as_str(), "break" | "continue" | "eval"))
+        }
+        Kind::Brace(nodes) | Kind::Subshell(nodes) => leaves(nodes),
+        Kind::Branches { first, others, .. } => leaves(first) || others.iter().any(of_other),
+        Kind::Case(case) => case.clauses.iter().any(|clause| leaves(&clause.body)),
+        Kind::Repeated { first, body, .. } => leaves(first) || leaves(body),
+        Kind::Loop { body, .. } => leaves(body),
+        Kind::Function { .. } => false,
+    })
+}
+
 /// The variables that ways change.
 fn changed_by(ways: &[Way]) -> BTreeSet<String> {
     ways.iter().flat_map(Way::names).cloned().collect()
@@ -325,10 +376,12 @@ fn changed_by(ways: &[Way]) -> BTreeSet<String> {
 /// The words of a condition that is one command.
 fn only_command(condition: &[Node]) -> Option<&[Item]> {
     match condition {
-        [node] if !node.is_negated && !node.is_joined && !node.is_own_shell => match &node.kind {
-            Kind::Simple(command) => Some(&command.items),
-            _ => None,
-        },
+        [node] if !node.is_negated && node.joined == Joined::No && !node.is_own_shell => {
+            match &node.kind {
+                Kind::Simple(command) => Some(&command.items),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }

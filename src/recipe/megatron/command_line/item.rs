@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::lexer::Item;
-use super::parse::first_char;
 use super::program::is_name;
 use super::text::{Char, NO_CHAR, Text};
 use super::word::{self, Piece, Word};
@@ -70,4 +69,19 @@ pub(super) fn command_name(item: &Item) -> Option<String> {
         Item::Word(word) => word::literal_word(word),
         Item::Assignment { .. } | Item::Array { .. } | Item::Arithmetic(_) => None,
     }
+}
+
+/// Where an item begins.
+pub(super) fn first_char(item: &Item) -> Char {
+    let of_piece = |piece: &Piece| match piece {
+        Piece::Literal { text, .. } | Piece::Arithmetic { text, .. } => text.0.first().copied(),
+        Piece::Variable(variable) => variable.text.0.first().copied(),
+    };
+    let first = match item {
+        Item::Word(word) => word.iter().find_map(of_piece),
+        Item::Assignment { name, .. } | Item::Array { name, .. } | Item::Arithmetic(name) => {
+            name.0.first().copied()
+        }
+    };
+    first.unwrap_or(NO_CHAR)
 }

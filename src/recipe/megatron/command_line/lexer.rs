@@ -128,7 +128,7 @@ impl<'a> Lexer<'a> {
     fn script(&mut self) -> Result<(), LexError> {
         while let Some(c) = self.peek(0) {
             match c {
-                ' ' | '\t' | '\r' => self.at += 1,
+                ' ' | '\t' => self.at += 1,
                 '\\' if self.line_end_after(1).is_some() => self.continuation(),
                 '#' => self.skip_line(),
                 '\n' => {
@@ -245,13 +245,9 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Characters from `ahead` to behind the end of the line, if only `\r` stands before it.
+    /// Characters from `ahead` to behind the end of the line, if it ends there.
     fn line_end_after(&self, ahead: usize) -> Option<usize> {
-        match (self.peek(ahead), self.peek(ahead + 1)) {
-            (Some('\n'), _) => Some(ahead + 1),
-            (Some('\r'), Some('\n')) => Some(ahead + 2),
-            _ => None,
-        }
+        (self.peek(ahead) == Some('\n')).then_some(ahead + 1)
     }
 
     fn continuation(&mut self) {
@@ -272,7 +268,7 @@ impl<'a> Lexer<'a> {
                 let start = self.at;
                 self.skip_line();
                 let line = Text(self.text[start..self.at].to_vec()).string();
-                let mut line = line.trim_end_matches('\r');
+                let mut line = line.as_str();
                 if document.strips_tabs {
                     line = line.trim_start_matches('\t');
                 }
@@ -318,10 +314,18 @@ impl<'a> Lexer<'a> {
         while self.peek(0).is_some_and(|c| matches!(c, ' ' | '\t')) {
             self.at += 1;
         }
-        if self.peek(0).is_none_or(|c| matches!(c, '\n' | '\r')) {
+        if self.peek(0).is_none_or(|c| c == '\n') {
             return Ok(());
         }
         let target = self.word()?;
+        let sets = |piece: &Piece| match piece {
+            Piece::Variable(variable) => variable.assigns,
+            Piece::Arithmetic { text, .. } => super::arithmetic::assigns(&text.string()),
+            Piece::Literal { .. } => false,
+        };
+        if target.iter().any(sets) {
+            return Err(self.error("what this redirection sets is not followed", start));
+        }
         if operator == "<<" {
             self.begin_document(&target, strips_tabs, start);
         }
@@ -367,10 +371,11 @@ impl<'a> Lexer<'a> {
 
     fn item(&mut self) -> Result<(), LexError> {
         self.count_word()?;
-        // The number of a redirection, as in `2>`.
-        if let (Some('0'..='9'), Some('<' | '>')) = (self.peek(0), self.peek(1)) {
-            self.at += 1;
+        if self.redirected()? {
             return Ok(());
+        }
+        if self.is_broken_name() {
+            return Err(self.error("a name that goes on in the next line is not read", self.at));
         }
         let Some((name, appends)) = self.assignment() else {
             self.note_broken_continuation();
@@ -394,17 +399,49 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
+    /// The number of a redirection, as in `2>`, is gone past.
+    fn redirected(&mut self) -> Result<bool, LexError> {
+        let rest = &self.text[self.at..];
+        let is_mark = |at: usize| matches!(rest.get(at), Some(('<' | '>', _)));
+        let digits = rest.iter().take_while(|(c, _)| c.is_ascii_digit()).count();
+        if digits > 0 && is_mark(digits) {
+            self.at += digits;
+            return Ok(true);
+        }
+        // `{NAME}>file` sets a variable.
+        let is_named = rest.first().is_some_and(|(c, _)| *c == '{');
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let length = rest.iter().skip(1).take_while(|(c, _)| is_word(*c)).count();
+        let closes = matches!(rest.get(length + 1), Some(('}', _))) && length > 0;
+        match is_named && closes && is_mark(length + 2) {
+            true => Err(self.error("a redirection to a name is not followed", self.at)),
+            false => Ok(false),
+        }
+    }
+
     /// A backslash, blanks, and the end of the line: a word of one blank, never what was meant.
     fn note_broken_continuation(&mut self) {
         let rest = &self.text[self.at..];
         let is_blank = |(c, _): &&Char| matches!(c, ' ' | '\t');
         if let Some((('\\', _), rest)) = rest.split_first() {
             let blanks = rest.iter().take_while(is_blank).count();
-            let is_end = matches!(rest.get(blanks), Some(('\n' | '\r', _)));
+            let is_end = matches!(rest.get(blanks), Some(('\n', _)));
             if blanks > 0 && is_end {
                 self.lexed.broken_continuations.push(self.text[self.at]);
             }
         }
+    }
+
+    /// `NA\` and `ME=value` in the next line.
+    fn is_broken_name(&self) -> bool {
+        let rest = &self.text[self.at..];
+        let is_word = |(c, _): &&Char| c.is_ascii_alphanumeric() || *c == '_';
+        let length = rest.iter().take_while(is_word).count();
+        let next = |ahead: usize| rest.get(length + ahead).map(|(c, _)| *c);
+        let breaks = next(0) == Some('\\') && next(1) == Some('\n');
+        let behind = rest.iter().skip(length + 2);
+        let name = behind.take_while(|(c, _)| !c.is_whitespace());
+        length > 0 && breaks && { name }.any(|(c, _)| *c == '=')
     }
 
     /// `NAME=` or `NAME+=`, read past if it stands here.
@@ -438,7 +475,7 @@ impl<'a> Lexer<'a> {
             match self.peek(0) {
                 None => return Err(self.error("this array is not closed", open)),
                 Some(')') => break,
-                Some(' ' | '\t' | '\r' | '\n') => self.at += 1,
+                Some(' ' | '\t' | '\n') => self.at += 1,
                 Some('\\') if self.line_end_after(1).is_some() => self.continuation(),
                 Some('#') => self.skip_line(),
                 Some('(' | '&' | '|' | ';' | '<' | '>') => {

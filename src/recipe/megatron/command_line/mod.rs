@@ -10,7 +10,9 @@ mod arithmetic;
 mod branch;
 mod builtin;
 mod case;
+mod chain;
 mod declare;
+mod doubt;
 mod expand;
 mod flow;
 mod item;
@@ -23,6 +25,7 @@ mod shell;
 mod slurm;
 mod text;
 mod word;
+mod wrapper;
 
 use std::ops::Range;
 
@@ -70,6 +73,10 @@ pub(super) fn is_command_line(source: &Source) -> bool {
 
 pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob> {
     let errors_before = findings.error_count();
+    if let Some(at) = source.text.find('\r') {
+        findings.push(carriage_return(&Place::new(source, at..at + 1)));
+        return None;
+    }
     let text = Text::of_file(&source.text);
     let preset = slurm::variables(&text);
     let script = match Script::read(&text, &preset) {
@@ -82,6 +89,12 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
     let reader = Reader { source, preset };
     let job = reader.job(script, findings);
     (findings.error_count() == errors_before).then_some(job)
+}
+
+fn carriage_return(place: &Place) -> Diagnostic {
+    Diagnostic::error("carriage-return", "this script has carriage returns (CRLF)")
+        .at(place, "to a shell it is part of the word before it")
+        .with_help("take them out: `sed -i 's/\\r$//' FILE`")
 }
 
 /// Beginnings of the names of its others, at the root of Megatron-LM and in its `examples`.
@@ -122,7 +135,7 @@ fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
             let message = "what this does to the script is not followed";
             Diagnostic::error("not-followed", message)
                 .at(&at(span), "anything behind it may hang on this")
-                .with_help("a log of the job says what it ran with")
+                .with_help("pass the line that `bash -x` prints, or the job's log")
         }
         ScriptError::TooDeep(span) => {
             let message = "commands run commands without end";
@@ -137,7 +150,7 @@ fn refusal(source: &Source, error: &ScriptError) -> Diagnostic {
 
 /// A variable from which bits may follow, and whose value is not known.
 fn is_open(exported: &Exported) -> bool {
-    exported.value.contains(['$', '`']) && script::decides_bits(&exported.name)
+    exported.value.contains(['$', '`']) && doubt::decides_bits(&exported.name)
 }
 
 /// Places that a loop comes to again are one.
@@ -168,15 +181,25 @@ impl Reader<'_> {
                 condition: None,
             });
         }
+        let mut programs = script.launches.iter().filter_map(|l| l.program.as_ref());
+        if let (Some(flag), Some(_)) = (script.bare.first(), programs.next()) {
+            findings.push(
+                Diagnostic::error("stray-flags", "these flags belong to no command")
+                    .at(&self.place(&flag.span()), "a shell runs this as a command")
+                    .with_help("is the line before it continued, and no comment between?"),
+            );
+        }
         let launches = self.training(&script, findings);
         self.warn_of_several(&launches, findings);
         let mut phases: Vec<GivenPhase> = Vec::new();
         for launch in &launches {
-            phases.push(self.phase(launch, phases.len(), findings));
+            let is_only = launches.len() == 1;
+            phases.push(self.phase(launch, phases.len(), is_only, findings));
         }
-        let env = match launches.first() {
-            Some(launch) => self.environment(launch, findings),
-            None => Vec::new(),
+        // Of several launches, each has its own.
+        let env = match launches[..] {
+            [launch] => self.environment(launch, findings),
+            _ => Vec::new(),
         };
         GivenJob {
             kind: GivenKind::CommandLine,
@@ -355,7 +378,13 @@ impl Reader<'_> {
         );
     }
 
-    fn phase(&self, launch: &Launch, index: usize, findings: &mut Findings) -> GivenPhase {
+    fn phase(
+        &self,
+        launch: &Launch,
+        index: usize,
+        is_only: bool,
+        findings: &mut Findings,
+    ) -> GivenPhase {
         self.tell(&launch.remarks, findings);
         if let Some(condition) = &launch.condition {
             findings.push(
@@ -378,10 +407,10 @@ impl Reader<'_> {
             arguments: self.arguments(launch, findings),
             reads: launch.reads.as_ref().map(|span| self.place(span)),
             variables: {
-                let mut own = match index {
+                let mut own = match is_only {
                     // The file's, as for any other kind of text.
-                    0 => Vec::new(),
-                    _ => self.environment(launch, findings),
+                    true => Vec::new(),
+                    false => self.environment(launch, findings),
                 };
                 own.extend(self.ranks(launch, findings));
                 own

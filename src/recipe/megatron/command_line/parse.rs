@@ -6,9 +6,10 @@
 
 use std::rc::Rc;
 
-use super::item::as_word;
+use super::chain::{Joined, joined_by};
+use super::item::{as_word, first_char};
 use super::lexer::{CaseEnd, Command, Document, Item, Lexed, Operator, Token};
-use super::text::{Char, NO_CHAR, Text};
+use super::text::{Char, Text};
 use super::word::{LexError, Piece, Word, plain_word};
 use crate::recipe::limits::SCRIPT_NESTING_MAX;
 
@@ -19,8 +20,7 @@ pub(super) struct Node {
     pub at: Char,
     /// `!` before it.
     pub is_negated: bool,
-    /// `&&` or `||` before it: whether it runs follows from what runs before.
-    pub is_joined: bool,
+    pub joined: Joined,
     /// Part of a pipe, or run beside the script: what it assigns is lost.
     pub is_own_shell: bool,
 }
@@ -255,18 +255,16 @@ impl<'a> Parser<'a> {
     /// `a | b && c || d &`
     fn and_or(&mut self, nodes: &mut Vec<Node>) -> Result<(), LexError> {
         let start = nodes.len();
-        let mut is_joined = false;
+        let mut joined = Joined::No;
         loop {
             let first = nodes.len();
             self.pipeline(nodes)?;
             nodes[first..]
                 .iter_mut()
-                .for_each(|node| node.is_joined = is_joined);
+                .for_each(|node| node.joined = joined);
             match self.operator() {
                 Some(operator @ (Operator::And | Operator::Or)) => {
-                    // Where `cd` or `export` fails, a job is lost anyhow.
-                    let is_sure = operator == Operator::And && nodes[start..].iter().all(goes_on);
-                    is_joined = !is_sure;
+                    joined = joined_by(operator, &nodes[start..]);
                     self.advance();
                     self.skip_ends();
                 }
@@ -340,7 +338,7 @@ impl<'a> Parser<'a> {
             kind,
             at,
             is_negated,
-            is_joined: false,
+            joined: Joined::No,
             is_own_shell: false,
         })
     }
@@ -430,6 +428,9 @@ impl<'a> Parser<'a> {
                 _ => return self.error("expected the name of a variable", self.place()),
             };
         }
+        if let (true, Some(Item::Arithmetic(_))) = (self.token == token, self.item_at_cursor()) {
+            return self.counted(at);
+        }
         let is_header = |parser: &Self| parser.token == token && parser.token < parser.tokens.len();
         while is_header(self) && self.keyword().as_deref() != Some("do") {
             if let Some(Item::Word(word)) = self.item_at_cursor() {
@@ -451,6 +452,39 @@ impl<'a> Parser<'a> {
             values,
             body,
         })
+    }
+
+    /// `for ((A = 0; A < 3; A++))`: what its header sets is not known in any round.
+    fn counted(&mut self, at: Char) -> Result<Kind, LexError> {
+        let header = self.simple_header();
+        self.skip_ends();
+        if self.is_at(Ended::Keyword("do")).is_none() {
+            return self.error("this `for` has no `do`", at);
+        }
+        self.advance();
+        let (body, _) = self.list(&[Ended::Keyword("done")], "for", at)?;
+        Ok(Kind::Repeated {
+            first: vec![header],
+            body,
+            is_while: true,
+        })
+    }
+
+    /// The `((...))` at the cursor as a command of its own.
+    fn simple_header(&mut self) -> Node {
+        let at = self.place();
+        let items = self.item_at_cursor().cloned().into_iter().collect();
+        self.advance();
+        Node {
+            kind: Kind::Simple(Simple {
+                items,
+                documents: Vec::new(),
+            }),
+            at,
+            is_negated: false,
+            joined: Joined::No,
+            is_own_shell: false,
+        }
     }
 
     fn case(&mut self, at: Char) -> Result<Kind, LexError> {
@@ -543,42 +577,3 @@ impl<'a> Parser<'a> {
 }
 
 type Body = (Vec<Node>, Ended);
-
-/// Whether a script goes on behind a command in any case that matters.
-fn goes_on(node: &Node) -> bool {
-    const SURE: [&str; 17] = [
-        "cd", "pushd", "export", "source", ".", "mkdir", "set", "echo", "ulimit", "module",
-        "conda", "unset", "sleep", "rm", "cp", "pip", "declare",
-    ];
-    let Kind::Simple(command) = &node.kind else {
-        return false;
-    };
-    match &command.items[0] {
-        Item::Word(word) => plain_word(word).is_some_and(|word| SURE.contains(&&*word)),
-        // `A=$(cmd)` fails where its command does.
-        Item::Assignment { value, .. } => {
-            let is_plain = |piece: &Piece| match piece {
-                Piece::Literal { text, .. } => !text.is_open(),
-                Piece::Variable(_) | Piece::Arithmetic { .. } => true,
-            };
-            command.items.len() == 1 && value.iter().all(is_plain)
-        }
-        Item::Array { .. } => command.items.len() == 1,
-        Item::Arithmetic(_) => false,
-    }
-}
-
-/// Where an item begins.
-pub(super) fn first_char(item: &Item) -> Char {
-    let of_piece = |piece: &Piece| match piece {
-        Piece::Literal { text, .. } | Piece::Arithmetic { text, .. } => text.0.first().copied(),
-        Piece::Variable(variable) => variable.text.0.first().copied(),
-    };
-    let first = match item {
-        Item::Word(word) => word.iter().find_map(of_piece),
-        Item::Assignment { name, .. } | Item::Array { name, .. } | Item::Arithmetic(name) => {
-            name.0.first().copied()
-        }
-    };
-    first.unwrap_or(NO_CHAR)
-}

@@ -31,18 +31,6 @@ impl Launch {
     }
 }
 
-/// What the words before a program do to its environment.
-pub(super) enum Change {
-    /// `env -i`
-    Clear,
-    /// `env -u NAME`
-    Remove(Text),
-    /// `env NAME=value`, `mpirun -x NAME=value`, `srun --export=ALL,NAME=value`
-    Put(Text, Text),
-    /// `srun --export=NAME`: only these are passed on.
-    Keep(Vec<String>),
-}
-
 /// The name of a program without its folder.
 pub(super) fn base_name(program: &Text) -> String {
     let program = program.string();
@@ -51,11 +39,61 @@ pub(super) fn base_name(program: &Text) -> String {
 
 /// Programs that start no other: their words may look like a launch and are none.
 pub(super) fn starts_none(fields: &[Text]) -> bool {
-    const STARTS_NONE: [&str; 44] = [
-        ":", "[", "[[", "alias", "awk", "basename", "cat", "cd", "chmod", "cp", "curl", "cut",
-        "diff", "dirname", "echo", "false", "find", "git", "grep", "head", "kill", "ln", "ls",
-        "mkdir", "mv", "pip", "pip3", "pkill", "popd", "printf", "pushd", "rm", "rsync", "scp",
-        "sed", "sleep", "tail", "tee", "test", "touch", "trap", "true", "wait", "wget",
+    const STARTS_NONE: [&str; 54] = [
+        ":",
+        "[",
+        "[[",
+        "alias",
+        "awk",
+        "basename",
+        "cat",
+        "cd",
+        "chmod",
+        "cp",
+        "curl",
+        "cut",
+        "diff",
+        "dirname",
+        "echo",
+        "false",
+        "find",
+        "git",
+        "grep",
+        "head",
+        "kill",
+        "ln",
+        "ls",
+        "mkdir",
+        "mv",
+        "pip",
+        "pip3",
+        "pkill",
+        "popd",
+        "printf",
+        "pushd",
+        "rm",
+        "rsync",
+        "scp",
+        "sed",
+        "sleep",
+        "tail",
+        "tee",
+        "test",
+        "touch",
+        "trap",
+        "true",
+        "wait",
+        "wget",
+        "sha256sum",
+        "md5sum",
+        "sha1sum",
+        "stat",
+        "wc",
+        "tar",
+        "zip",
+        "file",
+        "which",
+        "type",
     ];
     fields
         .first()
@@ -74,17 +112,17 @@ pub(super) fn is_name(name: &Text) -> bool {
 /// The script of `sh -c SCRIPT` or `sbatch --wrap=SCRIPT`.
 pub(super) struct Inner {
     pub script: Text,
-    /// Where `sh` stands.
-    pub shell: usize,
+    /// `sh` and what stands before it; of `sbatch --wrap`, all but the script.
+    pub before: Vec<Text>,
     /// `$1` and so on.
     pub positional: Vec<Text>,
 }
 
 pub(super) fn inner_script(fields: &[Text]) -> Option<Inner> {
-    if let Some((shell, script)) = wrapped(fields) {
+    if let Some((before, script)) = wrapped(fields) {
         return Some(Inner {
             script,
-            shell,
+            before,
             positional: Vec::new(),
         });
     }
@@ -97,25 +135,24 @@ pub(super) fn inner_script(fields: &[Text]) -> Option<Inner> {
     let script = fields.get(option + 1)?.clone();
     Some(Inner {
         script,
-        shell,
+        before: fields[..=option].to_vec(),
         // Behind the script stands the name that it goes by, `$0`.
         positional: fields.get(option + 3..).unwrap_or_default().to_vec(),
     })
 }
 
-fn wrapped(fields: &[Text]) -> Option<(usize, Text)> {
+fn wrapped(fields: &[Text]) -> Option<(Vec<Text>, Text)> {
     let batch = fields
         .iter()
         .position(|field| base_name(field) == "sbatch")?;
-    let is_wrap = |field: &&Text| field.starts_with("--wrap");
-    let wrap = fields[batch..].iter().find(is_wrap)?;
-    match wrap.split_once('=') {
-        Some((_, script)) => Some((batch, script)),
-        None => {
-            let at = fields.iter().position(|field| field == wrap)?;
-            fields.get(at + 1).map(|script| (batch, script.clone()))
-        }
-    }
+    let is_wrap = |field: &Text| field.starts_with("--wrap");
+    let at = fields[batch..].iter().position(is_wrap)? + batch;
+    let (script, end) = match fields[at].split_once('=') {
+        Some((_, script)) => (script, at + 1),
+        None => (fields.get(at + 1)?.clone(), at + 2),
+    };
+    let before = fields[..at].iter().chain(&fields[end..]);
+    Some((before.cloned().collect(), script))
 }
 
 fn is_shell(word: &Text) -> bool {
@@ -154,7 +191,12 @@ pub(super) fn program_at(fields: &[Text]) -> Option<(usize, usize)> {
         if word.ends_with(".py") && is_one {
             return Some((index, index + 1));
         }
-        if word == "-m" {
+        let runs = |before: &Text| {
+            let name = base_name(before);
+            let starts = ["python", "torchrun", "accelerate", "deepspeed"];
+            before.is_open() || starts.iter().any(|start| name.starts_with(start))
+        };
+        if word == "-m" && fields[..index].iter().any(runs) {
             let module = fields.get(index + 1)?.string();
             let is_module = module.starts_with(|c: char| c.is_ascii_alphabetic());
             if is_module && !LAUNCHERS.contains(&module.as_str()) {
@@ -189,86 +231,4 @@ pub(super) fn unread_launch(fields: &[Text]) -> Option<Range<usize>> {
         word.ends_with("torchrun") || word.starts_with("torch.distributed.") || is_line
     };
     fields.iter().find(is_launcher).map(Text::span)
-}
-
-/// What the words before a program change in its environment, in order.
-pub(super) fn changes(before: &[Text]) -> Vec<Change> {
-    let mut changes = Vec::new();
-    let mut is_env = false;
-    let mut words = before.iter();
-    while let Some(word) = words.next() {
-        let text = word.string();
-        let assigned = word.split_once('=').filter(|(name, _)| is_name(name));
-        match (text.as_str(), assigned) {
-            (_, Some((name, value))) if is_env => changes.push(Change::Put(name, value)),
-            ("-i" | "-" | "--ignore-environment", _) if is_env => changes.push(Change::Clear),
-            ("-u" | "--unset", _) if is_env => {
-                changes.extend(words.next().cloned().map(Change::Remove));
-            }
-            (option, _) if is_env && option.starts_with("--unset=") => {
-                changes.extend(word.split_once('=').map(|(_, name)| Change::Remove(name)));
-            }
-            (option, _) if is_env && option.starts_with("-u") => {
-                changes.push(Change::Remove(Text(word.0[2..].to_vec())));
-            }
-            ("-C" | "--chdir", _) if is_env => drop(words.next()),
-            ("-x" | "-e" | "--env", _) => {
-                let next = words.next().and_then(|next| next.split_once('='));
-                let put = next.filter(|(name, _)| is_name(name));
-                changes.extend(put.map(|(name, value)| Change::Put(name, value)));
-            }
-            ("-genv" | "-env" | "--genv" | "--env-name", _) => {
-                let (name, value) = (words.next(), words.next());
-                if let (Some(name), Some(value)) = (name, value) {
-                    changes.push(Change::Put(name.clone(), value.clone()));
-                }
-            }
-            (option, _) if option.starts_with("--env=") => {
-                let put = word
-                    .split_once('=')
-                    .and_then(|(_, put)| put.split_once('='));
-                changes.extend(put.map(|(name, value)| Change::Put(name, value)));
-            }
-            (option, _) if option.starts_with("--export=") => {
-                changes.extend(exported(&word.split_once('=').unwrap_or_default().1));
-            }
-            (option, _) if is_env && option.starts_with('-') => {}
-            _ => is_env = base_name(word) == "env",
-        }
-    }
-    changes
-}
-
-/// `srun --export=ALL,NAME=value`, `--export=NONE`, `--export=NAME`.
-fn exported(list: &Text) -> Vec<Change> {
-    let parts = list.0.split(|(c, _)| *c == ',');
-    let parts: Vec<Text> = parts.map(|part| Text(part.to_vec())).collect();
-    let mut changes = Vec::new();
-    if !parts.iter().any(|part| part.string() == "ALL") {
-        changes.push(Change::Keep(parts.iter().map(Text::string).collect()));
-    }
-    let put = |part: &Text| part.split_once('=').map(|(name, v)| Change::Put(name, v));
-    changes.extend(parts.iter().filter_map(put));
-    changes
-}
-
-/// The environment behind a change.
-pub(super) fn changed(environment: &mut Vec<Exported>, change: Change) {
-    let keep = |environment: &mut Vec<Exported>, names: &[String], wanted: bool| {
-        environment.retain(|variable| names.contains(&variable.name) == wanted);
-    };
-    match change {
-        Change::Clear => environment.clear(),
-        Change::Remove(name) => keep(environment, &[name.string()], false),
-        Change::Keep(names) => keep(environment, &names, true),
-        Change::Put(name, value) => {
-            keep(environment, &[name.string()], false);
-            environment.push(Exported {
-                name: name.string(),
-                value: value.string(),
-                at: name.span(),
-                conditional: None,
-            });
-        }
-    }
 }

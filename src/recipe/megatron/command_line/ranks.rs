@@ -56,6 +56,23 @@ fn options_of(before: &[Text], launchers: &[&str]) -> Option<Options> {
     Some(Options(slurm::options(&rest[..end])))
 }
 
+/// `--num_gpus` times `--num_nodes`; a file of hosts, or a choice of them, says more.
+fn of_deepspeed(options: &Options) -> [(&'static str, Option<Text>); 2] {
+    let more = ["--include", "-i", "--exclude", "-e", "--hostfile", "-H"];
+    let per_node = options.last(&["--num_gpus"]);
+    match options.last(&more) {
+        Some(chosen) => {
+            let at = chosen.span().start as u32;
+            let unknown = Text("$hosts".chars().map(|c| (c, at)).collect());
+            [("GPUS_PER_NODE", Some(unknown)), ("NNODES", None)]
+        }
+        None => [
+            ("GPUS_PER_NODE", per_node),
+            ("NNODES", options.last(&["--num_nodes"])),
+        ],
+    }
+}
+
 impl Reader<'_> {
     /// `GPUS_PER_NODE` and `NNODES`, or `WORLD_SIZE`: what is known of them.
     pub(super) fn ranks(&self, launch: &Launch, findings: &mut Findings) -> Vec<GivenVariable> {
@@ -122,8 +139,8 @@ impl Reader<'_> {
             };
         }
         let of = |launcher, name| options_of(&launch.before, &[launcher])?.last(&[name]);
-        if let Some(per_node) = of("deepspeed", "--num_gpus") {
-            return [("GPUS_PER_NODE", Some(per_node)), ("NNODES", None)];
+        if let Some(deepspeed) = options_of(&launch.before, &["deepspeed"]) {
+            return of_deepspeed(&deepspeed);
         }
         let processes = of("accelerate", "--num_processes");
         if let Some(all) = processes.or_else(|| of("accelerate", "--num-processes")) {

@@ -5,24 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::arithmetic;
+use super::builtin::literal_of;
+use super::chain::Joined;
+use super::doubt::{in_doubt, may_set};
 use super::item::{as_word, command_name, element_assigned, item_span, range_of};
 use super::lexer::{self, Item};
 use super::parse::{Kind, Node, Parser, Simple};
 use super::program::{
-    Change, Launch, base_name, changed, changes, inner_script, is_flag, other_script, program_at,
-    reads_document, starts_none, unread_launch,
+    Launch, base_name, inner_script, is_flag, other_script, program_at, reads_document,
+    starts_none, unread_launch,
 };
 use super::shell::{Exported, Remark, Saved, Shell, TooLong, Value};
+use super::slurm;
 use super::text::{Char, NO_CHAR, Text};
 use super::word::{self, LexError, Word};
+use super::wrapper::{Change, changed, changes, steers};
 use crate::recipe::limits::{LAUNCHES_MAX, SCRIPT_DEPTH_MAX, SCRIPT_NESTING_MAX};
-use crate::recipe::megatron::catalogue::{Effect, variable};
 
 /// Everything that reading a script yields.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub(super) shell: Shell,
     pub(super) functions: BTreeMap<String, Rc<Node>>,
+    /// `export -f`
+    pub(super) exported_functions: BTreeSet<String>,
     called: BTreeSet<String>,
     pub launches: Vec<Launch>,
     /// Words of lines that begin with a flag: a list of arguments without a launcher.
@@ -111,6 +118,11 @@ impl Script {
             };
             script.shell.assign(name, value, false);
         }
+        if let Some(at) = slurm::environment(text) {
+            script
+                .loses_to(at)
+                .map_err(|TooLong| ScriptError::TooLong(text.span()))?;
+        }
         match script.commands(&text.0, Ends::Script) {
             Ok(_) => Ok(script),
             Err(Halt::Script(error)) => Err(error),
@@ -164,43 +176,20 @@ impl Script {
         }
     }
 
-    pub(super) fn nodes(&mut self, nodes: &[Node]) -> Result<Flow, Halt> {
-        for (index, node) in nodes.iter().enumerate() {
-            match self.node(node)? {
-                Flow::Next => {}
-                flow => return Ok(flow),
-            }
-            if self.may_have_left() {
-                let at = range_of(node.at);
-                let left = (self.may_have_returned, self.may_have_broken);
-                (self.may_have_returned, self.may_have_broken) = (false, false);
-                self.maybe(&at, |script| script.nodes(&nodes[index + 1..]))?;
-                self.may_have_returned |= left.0;
-                self.may_have_broken |= left.1;
-                break;
-            }
-        }
-        Ok(Flow::Next)
-    }
-
-    pub(super) fn may_have_left(&self) -> bool {
-        self.may_have_returned || self.may_have_broken
-    }
-
     pub(super) fn node(&mut self, node: &Node) -> Result<Flow, Halt> {
         self.deeper(node.at)?;
-        let flow = match node.is_joined {
-            true => {
+        let flow = match node.joined {
+            Joined::And | Joined::Or => {
                 self.maybe(&range_of(node.at), |script| script.in_its_shell(node))?;
                 Flow::Next
             }
-            false => self.in_its_shell(node)?,
+            Joined::No | Joined::Soft => self.in_its_shell(node)?,
         };
         self.depth -= 1;
         Ok(flow)
     }
 
-    fn in_its_shell(&mut self, node: &Node) -> Result<Flow, Halt> {
+    pub(super) fn in_its_shell(&mut self, node: &Node) -> Result<Flow, Halt> {
         if node.is_own_shell {
             return self.in_own_shell(|script| script.kind_at(node));
         }
@@ -294,6 +283,14 @@ impl Script {
             let others = rest.iter().filter_map(element_assigned);
             for (name, at) in others.chain([(name, at)]) {
                 self.shell.forget(&name, at);
+            }
+            // `A[N++]=1`
+            for item in rest {
+                let text = literal_of(item);
+                let index = text.split_once(']').unwrap_or_default().0;
+                if arithmetic::assigns(&index.string()) {
+                    self.loses_to(item_span(item))?;
+                }
             }
             return Ok(Flow::Next);
         }
@@ -401,11 +398,10 @@ impl Script {
             return Err(not_followed(item_span(&rest[0])));
         }
         if let Some(inner) = inner_script(&fields) {
-            let before = &fields[..inner.shell];
             return self.inner(
                 &inner.script,
                 inner.positional,
-                before,
+                &inner.before,
                 assignments,
                 remarks,
             );
@@ -422,7 +418,7 @@ impl Script {
                     self.shell.text(&word, &mut remarks)?
                 }
             };
-            return self.inner(&script, Vec::new(), &fields[..shell], assignments, remarks);
+            return self.inner(&script, Vec::new(), &fields[..=shell], assignments, remarks);
         }
         self.launch(assignments, fields, remarks)
     }
@@ -439,7 +435,10 @@ impl Script {
         let at = script.0.first().copied().unwrap_or(NO_CHAR);
         self.deeper(at)?;
         let mark = self.shell.enter();
+        // Another program's shell has those that are exported.
         let functions = self.functions.clone();
+        let exported = &self.exported_functions;
+        self.functions.retain(|name, _| exported.contains(name));
         let left = (self.may_have_returned, self.may_have_broken);
         for assignment in assignments {
             self.assign(assignment)?;
@@ -481,6 +480,13 @@ impl Script {
             self.shell.export(&name.string(), name.span());
             return Ok(());
         }
+        if let Change::Lose(at) | Change::Open(at) = &change {
+            if matches!(change, Change::Lose(_)) {
+                self.shell.forget_everything(at)?;
+            }
+            self.shell.lost.get_or_insert(at.clone());
+            return Ok(());
+        }
         changed(&mut kept, change);
         let is_kept = |name: &str| kept.iter().any(|variable| variable.name == name);
         for variable in all.iter().filter(|variable| !is_kept(&variable.name)) {
@@ -508,6 +514,12 @@ impl Script {
             // Its arguments come from a pipe.
             return Err(not_followed(at));
         }
+        let is_mpi = |word: &Text| base_name(word).starts_with("mpi");
+        let is_next = |word: &Text| word.string() == ":";
+        if fields[..program].iter().any(is_mpi) && fields[arguments..].iter().any(is_next) {
+            // `mpirun -n 4 a.py : -n 4 b.py`
+            return Err(not_followed(at));
+        }
         if self.launches.len() == LAUNCHES_MAX {
             return Err(Halt::Script(ScriptError::TooMany(at)));
         }
@@ -516,73 +528,29 @@ impl Script {
         let mut environment = self.shell.environment()?;
         self.restore(before);
         let before = fields[..program].to_vec();
-        for change in changes(&before) {
+        let mut lost = self.shell.lost.clone();
+        let steered = environment.iter().any(steers) && program > 0;
+        let steered = steered.then(|| Change::Lose(fields[0].span()));
+        for change in changes(&before).into_iter().chain(steered) {
+            if let Change::Lose(at) | Change::Open(at) = &change {
+                lost.get_or_insert(at.clone());
+            }
             changed(&mut environment, change);
         }
         remarks.extend(environment.iter().filter_map(|one| in_doubt(one, &at)));
-        let first = fields[0].span();
-        let is_open = program > 0 && fields[0].is_open();
         self.launches.push(Launch {
-            reads: self.shell.lost.clone().or(is_open.then_some(first)),
+            reads: lost,
             program: Some(fields[program].clone()),
             before,
             arguments: fields[arguments..].to_vec(),
             environment,
             remarks,
-            condition: self.undecided.clone(),
+            condition: self.undecided.clone().or(self.shell.may_have_ended.clone()),
         });
         Ok(())
     }
 }
 
-/// Whether a command may be one of the shell's own that sets variables: its name is not known, or
-/// a variable holds it.
-fn may_set(name: &Text, is_written: bool) -> bool {
-    const SETS: [&str; 19] = [
-        ".",
-        "declare",
-        "eval",
-        "exec",
-        "exit",
-        "export",
-        "getopts",
-        "let",
-        "local",
-        "mapfile",
-        "read",
-        "readarray",
-        "readonly",
-        "return",
-        "set",
-        "shift",
-        "source",
-        "typeset",
-        "unset",
-    ];
-    // A path is a program.
-    let is_open = name.is_open() && !name.string().contains('/');
-    is_open || (!is_written && SETS.contains(&&*name.string()))
-}
-
 pub(super) fn not_followed(at: Range<usize>) -> Halt {
     Halt::Script(ScriptError::NotFollowed(at))
-}
-
-/// A variable whose value a branch decides, and from which bits may follow.
-fn in_doubt(exported: &Exported, used: &Range<usize>) -> Option<Remark> {
-    let (assigned, taken) = exported.conditional.clone()?;
-    if !decides_bits(&exported.name) {
-        return None;
-    }
-    Some(Remark::Conditional {
-        name: exported.name.clone(),
-        used: used.clone(),
-        assigned,
-        taken,
-    })
-}
-
-pub(super) fn decides_bits(name: &str) -> bool {
-    let is_idle = |effect| matches!(effect, Effect::NoBits(_) | Effect::Replaced(_));
-    variable(name).is_some_and(|known| !is_idle(known.effect))
 }

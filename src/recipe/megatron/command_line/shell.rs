@@ -74,6 +74,8 @@ pub(super) struct Shell {
     pub is_positional_lost: bool,
     /// Where commands ran that are not read here, and that may have set anything.
     pub lost: Option<Range<usize>>,
+    /// A `${NAME:?}` of which no value is known: whether the script goes on is not known either.
+    pub may_have_ended: Option<Range<usize>>,
     /// What was overwritten since the outermost shell or branch began.
     pub(super) journal: Vec<(String, Slot)>,
     /// Shells and branches within shells.
@@ -103,6 +105,18 @@ pub(super) enum Remark {
         assigned: Range<usize>,
         taken: Taken,
     },
+}
+
+impl Remark {
+    /// Where a value that is in doubt was assigned, and which is taken.
+    fn doubt(&self) -> Option<(Range<usize>, Taken)> {
+        match self {
+            Remark::Absent(_) => None,
+            Remark::Conditional {
+                assigned, taken, ..
+            } => Some((assigned.clone(), *taken)),
+        }
+    }
 }
 
 /// Remarks that one variable keeps.
@@ -262,6 +276,11 @@ impl Shell {
         slot.is_maybe_exported = false;
     }
 
+    pub fn is_exported(&self, name: &str) -> bool {
+        let slot = self.slots.get(name);
+        slot.is_some_and(|slot| slot.exported.is_some())
+    }
+
     pub fn unexport(&mut self, name: &str) {
         let slot = self.slot(name);
         slot.exported = None;
@@ -375,6 +394,10 @@ fn of_slot((_, name, slot): (usize, &str, &Slot)) -> Option<Exported> {
             false => first(),
         },
         at: at.clone(),
-        conditional: value.conditional.clone().or(doubt),
+        conditional: value
+            .conditional
+            .clone()
+            .or(doubt)
+            .or_else(|| value.remarks.iter().find_map(Remark::doubt)),
     })
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: the manual page of `sbatch`, "Options" and "Output environment variables".
 
+use std::ops::Range;
+
 use super::text::Text;
 
 /// Variables by the option that sets them.
@@ -15,18 +17,40 @@ const VARIABLES: [(&[&str], &[&str]); 4] = [
     ),
 ];
 
-/// The variables that Slurm sets, and their values, where these are numbers.
-pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
+/// Words of the `#SBATCH` lines: those before the first command.
+fn requests(text: &Text) -> Vec<Vec<Text>> {
     let mut found = Vec::new();
     for line in text.0.split(|(c, _)| *c == '\n') {
         let mut words = line
             .split(|(c, _)| c.is_whitespace())
             .filter(|word| !word.is_empty())
             .map(|word| Text(word.to_vec()));
-        if words.next().is_none_or(|word| word.string() != "#SBATCH") {
-            continue;
+        match words.next() {
+            None => {}
+            Some(word) if word.string() == "#SBATCH" => found.push(words.collect()),
+            Some(word) if word.starts_with("#") => {}
+            Some(_) => break,
         }
-        let words: Vec<Text> = words.collect();
+    }
+    found
+}
+
+/// Where Slurm is asked for another environment than the caller's: `#SBATCH --export=NONE`.
+pub(super) fn environment(text: &Text) -> Option<Range<usize>> {
+    requests(text).into_iter().find_map(|words| {
+        let sets = |(name, value): &(String, Text)| {
+            let is_export = name == "--export" && value.string() != "ALL";
+            is_export || matches!(name.as_str(), "--export-file" | "--get-user-env")
+        };
+        let found = options(&words).into_iter().any(|option| sets(&option));
+        found.then(|| words[0].span())
+    })
+}
+
+/// The variables that Slurm sets, and their values, where these are numbers.
+pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
+    let mut found = Vec::new();
+    for words in requests(text) {
         for (option, value) in options(&words) {
             let named = VARIABLES
                 .iter()

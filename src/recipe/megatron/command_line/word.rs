@@ -34,6 +34,8 @@ pub(super) struct Variable {
     pub default: Option<(Vec<Piece>, bool)>,
     /// `:=` or `=`: the word is assigned, too.
     pub assigns: bool,
+    /// `:?` or `?`: the script ends where there is no value.
+    pub requires: bool,
     /// As written.
     pub text: Text,
 }
@@ -63,6 +65,7 @@ pub(super) fn word_at(text: &[Char], at: usize) -> Result<(Word, usize), LexErro
 /// The text of a here-document: quotes are none, variables are put in.
 pub(super) fn document(text: &[Char]) -> Result<Word, LexError> {
     let mut reader = WordReader::new(text, 0, 0);
+    reader.in_document = true;
     reader.read(Until::DocumentEnd)?;
     Ok(reader.pieces)
 }
@@ -109,6 +112,12 @@ pub(super) fn literal_word(word: &Word) -> Option<String> {
     Some(text)
 }
 
+/// Whether an odd number of backslashes stands before a character.
+fn is_escaped(text: &[Char], at: usize) -> bool {
+    let before = text[..at].iter().rev();
+    before.take_while(|(c, _)| *c == '\\').count() % 2 == 1
+}
+
 /// The index of `[index]`, a number or a name.
 fn index_of(text: &str) -> Option<String> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
@@ -131,6 +140,16 @@ pub(super) fn closing_of(
     opening: char,
     closing: char,
 ) -> Result<usize, LexError> {
+    closing_between(text, open, (opening, closing), None)
+}
+
+/// As [`closing_of`], within a quote: a single one is none there.
+fn closing_between(
+    text: &[Char],
+    open: usize,
+    (opening, closing): (char, char),
+    around: Option<char>,
+) -> Result<usize, LexError> {
     let mut depth = 0usize;
     let mut quote = None;
     let mut at = open;
@@ -140,6 +159,7 @@ pub(super) fn closing_of(
             (Some('\''), _) => {}
             (_, '\\') => at += 1,
             (Some('"'), '"') => quote = None,
+            (None, '\'') if around.is_some() => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, c) if c == opening => depth += 1,
             (None, c) if c == closing => {
@@ -170,6 +190,8 @@ struct WordReader<'a> {
     text: &'a [Char],
     at: usize,
     depth: usize,
+    /// Whether the text is a here-document's.
+    in_document: bool,
     pieces: Vec<Piece>,
 }
 
@@ -179,6 +201,7 @@ impl<'a> WordReader<'a> {
             text,
             at,
             depth,
+            in_document: false,
             pieces: Vec::new(),
         }
     }
@@ -192,7 +215,7 @@ impl<'a> WordReader<'a> {
         while let Some(c) = self.peek(0) {
             let is_end = matches!(
                 c,
-                ' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '<' | '>' | '(' | ')'
+                ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')'
             );
             match c {
                 // A pattern, `@(a|b)`, is one word.
@@ -209,10 +232,24 @@ impl<'a> WordReader<'a> {
                 '\\' => self.escaped(),
                 '$' => self.dollar(false)?,
                 '`' => self.backquoted()?,
+                '~' if until != Until::DocumentEnd && self.is_home(start) => {
+                    let at = self.text[self.at].1;
+                    self.pieces.push(Piece::Literal {
+                        text: Text("$HOME".chars().map(|c| (c, at)).collect()),
+                        is_quoted: true,
+                    });
+                    self.at += 1;
+                }
                 _ => self.literal(self.at..self.at + 1, false),
             }
         }
         Ok(())
+    }
+
+    /// Whether a `~` is somebody's folder: at the start of a word, or of a path in a list.
+    fn is_home(&self, start: usize) -> bool {
+        let before = self.text[start..self.at].last().map(|(c, _)| *c);
+        before.is_none() || (matches!(before, Some(':' | '=')) && self.at > start + 1)
     }
 
     fn follows_pattern_mark(&self, start: usize) -> bool {
@@ -236,7 +273,10 @@ impl<'a> WordReader<'a> {
     fn escaped(&mut self) {
         match (self.peek(1), self.peek(2)) {
             (Some('\n'), _) => self.at += 2,
-            (Some('\r'), Some('\n')) => self.at += 3,
+            // There a backslash takes these only.
+            (Some(c), _) if self.in_document && !matches!(c, '$' | '`' | '\\') => {
+                self.literal(self.at..self.at + 1, true);
+            }
             (Some(_), _) => self.literal(self.at + 1..self.at + 2, true),
             (None, _) => self.literal(self.at..self.at + 1, false),
         }
@@ -255,20 +295,29 @@ impl<'a> WordReader<'a> {
         }
     }
 
-    /// `$'...'`: a backslash takes the next character; its letters are not translated.
+    /// `$'...'`: a backslash takes a quote or a backslash. With any other, it is kept as written.
     fn dollar_quoted(&mut self) -> Result<(), LexError> {
-        let open = self.at + 1;
+        let (start, open) = (self.at, self.at + 1);
         self.at = open + 1;
+        let mut is_known = true;
+        let before = self.pieces.clone();
         self.literal(self.at..self.at, true);
         loop {
             match self.peek(0) {
                 None => return Err(error(self.text, "this quote is not closed", open)),
                 Some('\'') => break,
-                Some('\\') => self.literal(self.at + 1..self.at + 2, true),
+                Some('\\') => {
+                    is_known &= matches!(self.peek(1), Some('\'' | '"' | '\\'));
+                    self.literal(self.at + 1..self.at + 2, true);
+                }
                 Some(_) => self.literal(self.at..self.at + 1, true),
             }
         }
         self.at += 1;
+        if !is_known {
+            self.pieces = before;
+            self.literal(start..self.at, true);
+        }
         Ok(())
     }
 
@@ -288,7 +337,6 @@ impl<'a> WordReader<'a> {
                         self.literal(self.at + 1..self.at + 2, true);
                     }
                     Some('\n') => self.at += 2,
-                    Some('\r') if self.peek(2) == Some('\n') => self.at += 3,
                     _ => self.literal(self.at..self.at + 1, true),
                 },
                 Some('$') => self.dollar(true)?,
@@ -303,7 +351,8 @@ impl<'a> WordReader<'a> {
     fn backquoted(&mut self) -> Result<(), LexError> {
         let open = self.at;
         let rest = &self.text[open + 1..];
-        match rest.iter().position(|(c, _)| *c == '`') {
+        let is_end = |index: &usize| rest[*index].0 == '`' && !is_escaped(rest, *index);
+        match (0..rest.len()).find(is_end) {
             // What a command would print: kept as written, one word.
             Some(length) => {
                 self.literal(open..open + length + 2, true);
@@ -327,9 +376,16 @@ impl<'a> WordReader<'a> {
                 }
             }
             Some('{') => {
-                let end = closing_of(self.text, start + 1, '{', '}')?;
+                let around = (is_quoted || self.in_document).then_some('"');
+                let end = closing_between(self.text, start + 1, ('{', '}'), around)?;
                 self.at = end + 1;
-                self.braced(start, end, is_quoted)?;
+                let is_mark = |(c, _): &Char| matches!(c, '\'' | '"' | '\\');
+                let has_quotes = self.text[start..end].iter().any(is_mark);
+                match around.is_some() && has_quotes {
+                    // Quotes in quotes are a shell's own matter: kept as written.
+                    true => self.literal(start..end + 1, true),
+                    false => self.braced(start, end, is_quoted)?,
+                }
             }
             Some(c) if c.is_ascii_alphabetic() || c == '_' => {
                 let is_name = |(c, _): &&Char| c.is_ascii_alphanumeric() || *c == '_';
@@ -369,6 +425,7 @@ impl<'a> WordReader<'a> {
             index: None,
             default,
             assigns: false,
+            requires: false,
             text: Text(self.text[start..self.at].to_vec()),
         }));
     }
@@ -408,6 +465,21 @@ impl<'a> WordReader<'a> {
             "" => None,
             text if text.starts_with(":-") || text.starts_with(":=") => Some(2),
             text if text.starts_with('-') || text.starts_with('=') => Some(1),
+            text if text.starts_with(":?") || text.starts_with('?') => {
+                // The script ends where it is not set.
+                let marks = if text.starts_with(':') { 2 } else { 1 };
+                let missing = Piece::Literal {
+                    text: Text(self.text[start..end + 1].to_vec()),
+                    is_quoted: true,
+                };
+                self.at = end + 1;
+                let default = Some((vec![missing], marks == 2));
+                self.variable(start, name, is_quoted, all, default);
+                if let Some(Piece::Variable(variable)) = self.pieces.last_mut() {
+                    variable.requires = true;
+                }
+                return Ok(());
+            }
             text if all.is_none() && length > 0 && index_of(text).is_some() => {
                 self.at = end + 1;
                 self.variable(start, name, is_quoted, None, None);

@@ -40,7 +40,7 @@ torchrun() {
 for script in $(seq 0 $(($1 - 1))); do
   printf 'script\035'
   ( set --; ulimit -t 5; . "./$script.sh" ) 2>errors </dev/null
-  [[ $(<errors) == *error* ]] && printf 'failed\035'
+  [[ $(<errors) == *@(error|unexpected)* ]] && printf 'failed\035'
   printf '\034'
 done
 "#;
@@ -174,7 +174,7 @@ impl Writer {
     fn simple(&mut self) {
         let (name, word) = (self.choices.name(), self.choices.word());
         let (other, words) = (self.choices.name(), self.choices.words(3));
-        let line = match self.choices.below(34) {
+        let line = match self.choices.below(60) {
             0..=5 => format!("{name}={word}"),
             6 => format!("{name}+={word}"),
             7 => format!("L=({words})"),
@@ -216,9 +216,43 @@ impl Writer {
                 format!("f{called} {words}")
             }
             33 => return self.launch(),
+            34..=54 => self.subtle(name, other, &word, &words),
             _ => format!("{name}={word}"),
         };
         self.line(&line);
+    }
+
+    /// Constructs in which bash is not what it seems.
+    fn subtle(&mut self, name: &str, other: &str, word: &str, words: &str) -> String {
+        match self.choices.below(25) {
+            0 => format!("X='export {name}=t'; $X"),
+            1 => format!("X=unset; $X {name}"),
+            2 => format!("set -- export {name}=u; \"$@\""),
+            3 => format!("cd /none && {name}={word}"),
+            4 => format!("cd / && {name}={word} && {other}=v"),
+            5 => format!("true && {name}={word}"),
+            6 => format!("{name}=$(false) && {other}={word}"),
+            7 => format!("! true && {name}={word}"),
+            8 => format!("N=2; (( N > 1 )) && {name}={word}"),
+            9 => format!("N=2; [ $N -lt 1 ] || {name}={word}"),
+            10 => format!("for ((N = 0; N < 2; N++)); do {name}=$N; done"),
+            11 => format!("N=1; {name}=$((++N)); {other}=$N"),
+            12 => format!("N=N++; : $((N)); {name}=w"),
+            13 => format!("{name}=$'a\\x41'; {other}=$'a\\'b'"),
+            14 => format!("{name}=\"${{Z:-'q'}}\"; {other}=\"${{Z:-\"q\"}}\""),
+            15 => format!("X=$(echo p q); L=($X {word})"),
+            16 => format!("{name}=~; {other}=x:~/y"),
+            17 => format!("set -- x 12>/dev/null; {name}={word} 2>/dev/null"),
+            18 => format!("{name}=${{Z:-p q}}; set -- ${{Z:-p q}} {words}"),
+            19 => format!(
+                "parse() {{ while [[ $# -gt 0 ]]; do {name}=$1; shift; done; }}; parse {words}"
+            ),
+            20 => format!("for N in 1 2; do [ $N = 1 ] && continue; {name}=$N; done"),
+            21 => format!("{name}=${{{other}:?}}"),
+            22 => format!("{name}=r command eval '{other}=${name}'"),
+            23 => format!("RANDOM=3; {name}=$RANDOM; L[1]={word}"),
+            _ => format!("{name}={word} export {other}; trap 'A=1' USR1"),
+        }
     }
 
     fn compound(&mut self, depth: u32) {
