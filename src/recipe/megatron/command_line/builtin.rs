@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::item::{as_word, command_name, item_span};
+use super::item::{as_word, command_name, first_char, item_span};
 use super::lexer::Item;
 use super::script::{Ends, Flow, Halt, Script, not_followed};
 use super::shell::{TooLong, Value};
@@ -257,8 +257,7 @@ impl Script {
             items: items.collect(),
             documents: Vec::new(),
         };
-        let at = item_span(first).start as u32;
-        self.deeper((' ', at))?;
+        self.deeper(first_char(first))?;
         let count = self.launches.len();
         let flow = self.simple(&command)?;
         self.tell_from(count, &remarks);

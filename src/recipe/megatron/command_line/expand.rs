@@ -350,7 +350,7 @@ impl Shell {
         let is_lost = is_lost || is_dynamic(&variable.name);
         // How an unquoted value is split, or several are joined, is not the usual.
         let is_cut = splits && !variable.is_quoted && known.is_some();
-        let is_joined = variable.all == Some(false) && variable.is_quoted;
+        let is_joined = variable.all == Some(false) && (variable.is_quoted || !splits);
         is_lost || ((is_cut || is_joined) && self.is_set("IFS"))
     }
 

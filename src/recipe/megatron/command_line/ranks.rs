@@ -38,7 +38,7 @@ fn torchrun_default(launch: &Launch, variable: &str) -> Option<Text> {
         "torch.distributed.launch",
     ];
     let is_it = |word: &&Text| NAMES.contains(&&*base_name(word));
-    let at = launch.before.iter().find(is_it)?.span().start as u32;
+    let at = launch.before.iter().find(is_it)?.0.last()?.1;
     let named = |exported: &&super::Exported| exported.name == variable;
     let told = launch.environment.iter().find(named);
     let value = told.map_or("1", |exported| exported.value.as_str());
@@ -57,12 +57,18 @@ fn options_of(before: &[Text], launchers: &[&str]) -> Option<Options> {
 }
 
 /// `--num_gpus` times `--num_nodes`; a file of hosts, or a choice of them, says more.
-fn of_deepspeed(options: &Options) -> [(&'static str, Option<Text>); 2] {
+fn of_deepspeed(options: &Options, launch: &Launch) -> [(&'static str, Option<Text>); 2] {
     let more = ["--include", "-i", "--exclude", "-e", "--hostfile", "-H"];
     let per_node = options.last(&["--num_gpus"]);
     match options.last(&more) {
-        Some(chosen) => {
-            let at = chosen.span().start as u32;
+        Some(_) => {
+            let is_it = |word: &&Text| base_name(word) == "deepspeed";
+            let last = launch
+                .before
+                .iter()
+                .find(is_it)
+                .and_then(|word| word.0.last());
+            let at = last.map_or(0, |(_, at)| *at);
             let unknown = Text("$hosts".chars().map(|c| (c, at)).collect());
             [("GPUS_PER_NODE", Some(unknown)), ("NNODES", None)]
         }
@@ -140,7 +146,7 @@ impl Reader<'_> {
         }
         let of = |launcher, name| options_of(&launch.before, &[launcher])?.last(&[name]);
         if let Some(deepspeed) = options_of(&launch.before, &["deepspeed"]) {
-            return of_deepspeed(&deepspeed);
+            return of_deepspeed(&deepspeed, launch);
         }
         let processes = of("accelerate", "--num_processes");
         if let Some(all) = processes.or_else(|| of("accelerate", "--num-processes")) {
