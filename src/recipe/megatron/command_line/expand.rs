@@ -300,6 +300,7 @@ impl Shell {
             }
             return Ok(());
         };
+        self.note_empty(variable, &value);
         remarks.extend(of_condition(&variable.name, variable.text.span(), &value));
         remarks.extend(value.remarks.iter().cloned());
         let count = variable.all.map_or(1, |_| usize::MAX);
@@ -330,6 +331,13 @@ impl Shell {
             }
         }
         Ok(())
+    }
+
+    /// What is not known may be empty.
+    fn note_empty(&mut self, variable: &Variable, value: &Value) {
+        if value.words.iter().any(Text::is_open) {
+            self.note_required(variable);
+        }
     }
 
     /// `${NAME:?}` without a value that is known.

@@ -91,7 +91,7 @@ fn wrapper(name: &str) -> Option<Wrapper> {
         "apptainer" | "singularity" => Wrapper::Apptainer,
         "nsys" => Wrapper::Nsys,
         "nohup" | "nice" | "ionice" | "time" | "timeout" | "stdbuf" | "numactl" | "taskset"
-        | "setsid" | "unbuffer" | "ncu" | "strace" | "gdb" | "catchsegv" | "chrt" => Wrapper::Plain,
+        | "setsid" | "unbuffer" | "ncu" | "uv" | "catchsegv" | "chrt" => Wrapper::Plain,
         _ => return None,
     })
 }
@@ -219,6 +219,8 @@ impl Reader<'_> {
         let name = text.split('=').next().unwrap_or_default();
         match self.wrapper {
             Wrapper::Start | Wrapper::Other => self.lose(),
+            // `uv run --env-file`
+            Wrapper::Plain if text.contains("env") => self.lose(),
             Wrapper::Plain => {}
             Wrapper::Env => self.of_env(text),
             Wrapper::Slurm if name == "--export" => {
@@ -296,6 +298,12 @@ impl Reader<'_> {
                 }
             }
             "-genvall" | "-envall" => {}
+            // Open MPI passes to other hosts what `-x` names only.
+            "-H" | "-host" | "--host" | "-hostfile" | "--hostfile" | "-machinefile"
+            | "--machinefile" => {
+                let open = Change::Open(self.words[self.at].span());
+                self.changes.push(open);
+            }
             _ if text.contains("env") => self.lose(),
             "--mca" | "-mca" | "--prtemca" | "--pmixmca" | "--gmca" => {
                 let name = self.next().unwrap_or_default().string();

@@ -35,6 +35,7 @@ fn a_wrapper_that_may_drop_variables_leaves_none_known() {
         "$LAUNCHER",
         "srun ./bind.sh",
         "exec -c",
+        "uv run --env-file x",
     ] {
         let launch = format!("{wrapper} python a.py --a");
         assert_eq!(behind(&launch), (None, false), "{wrapper}");
@@ -58,6 +59,7 @@ fn a_wrapper_that_is_known_changes_what_it_says() {
         "timeout 10",
         "numactl -N 0",
         "nice -n 5",
+        "uv run --no-sync",
         "srun -n 8",
     ] {
         let launch = format!("{plain} python a.py --a");
@@ -65,6 +67,10 @@ fn a_wrapper_that_is_known_changes_what_it_says() {
     }
     assert_eq!(
         behind("apptainer exec x.sif python a.py --a"),
+        (ring(), true)
+    );
+    assert_eq!(
+        behind("mpirun -n 8 -H a:4,b:4 python a.py --a"),
         (ring(), true)
     );
     let tree = || Some(vec!["NCCL_ALGO=Tree".to_string()]);
