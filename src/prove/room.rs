@@ -172,9 +172,10 @@ fn addresses(memory: &Memory, options: &CheckOptions, malloc_arenas: u64) -> u64
         memory.total(),
         u64::from(memory.ranks) * STACK_BYTES as u64,
         threads.min(malloc_arenas) * MALLOC_ADDRESSES,
-        match options.engine {
-            EngineChoice::Cpu => 0,
-            EngineChoice::Wgpu { .. } => ADAPTER_ADDRESSES,
+        // Races need an adapter, whatever runs the check.
+        match (&options.engine, options.native_races) {
+            (EngineChoice::Cpu, None) => 0,
+            _ => ADAPTER_ADDRESSES,
         },
     ];
     parts.into_iter().fold(0, u64::saturating_add)
@@ -366,6 +367,11 @@ mod tests {
         // Threads share arenas only where there are more of them.
         let many = addresses(&memory, &options, 1000);
         assert_eq!(many, fixed + (16 + 2 + 1) * MALLOC_ADDRESSES);
+        let races = CheckOptions {
+            native_races: Some(4),
+            ..options.clone()
+        };
+        assert_eq!(addresses(&memory, &races, 4), needed + ADAPTER_ADDRESSES);
         let wgpu = CheckOptions {
             engine: EngineChoice::Wgpu { adapter: None },
             ..options

@@ -127,7 +127,7 @@ mod tests {
         let scenario = Scenario::of(four()).unwrap();
         assert_eq!(scenario.recipe, four());
         assert!(scenario.allocations.is_empty() && scenario.free.is_empty());
-        assert_eq!(scenario.oracles.len(), 3);
+        assert_eq!(scenario.oracles.len(), 4);
         assert!(
             Scenario::of(Recipe {
                 world_size: 0,

@@ -48,7 +48,7 @@ fn a_scenario_reads_its_recipe_its_allocations_and_its_defaults() {
     assert_eq!(scenario.name, "case");
     assert_eq!(scenario.steps, 5);
     assert_eq!(scenario.checkpoint.restarts, [vec![1], vec![2], vec![1, 3]]);
-    assert_eq!(scenario.oracles.len(), 3);
+    assert_eq!(scenario.oracles.len(), 4);
     assert_eq!(scenario.allocations[1].allocation.placement.world(), 4);
     let variables = scenario.choice_variables();
     assert_eq!(
