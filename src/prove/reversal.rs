@@ -92,13 +92,18 @@ fn is_same_place(a: &Site, b: &Site) -> bool {
 }
 
 /// The hazard that explains why two runs of one schedule differ at a node: one of its accesses is
-/// there, and so what it reads or leaves is anybody's guess.
+/// there, and so what it reads or leaves is anybody's guess; else one that comes by until then, as
+/// what a send reads shows first where it is received.
 pub fn explains<'a>(hazards: &'a [Hazard], difference: &NodeDifference) -> Option<&'a Hazard> {
     let site = &difference.a.site;
     let is_there = |hazard: &&Hazard| {
         is_same_place(&hazard.second.site, site) || is_same_place(&hazard.first.site, site)
     };
-    hazards.iter().find(is_there)
+    let comes_by =
+        |hazard: &&Hazard| hazard.first.site.step.max(hazard.second.site.step) <= site.step;
+    let mut earlier = hazards.iter();
+    let there = hazards.iter().find(is_there);
+    there.or_else(|| earlier.find(comes_by))
 }
 
 /// Turns the pairs of `hazards` round, each in a run of its own; those that turn out to be ordered
