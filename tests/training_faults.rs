@@ -202,7 +202,7 @@ fn a_variable_that_is_set_too_late_is_said() {
     assert!(outcome.notes.iter().any(said), "{:?}", outcome.notes);
     let with_rank = FOLLOWED.scenario("stale_flag = { at = 'NCCL_ALGO', rank = 1 }");
     let refused = check(with_rank, CheckOptions::default(), &Silent);
-    let refused = refused.err().expect("it is refused").to_string();
+    let refused = refused.expect_err("it is refused").to_string();
     assert!(refused.contains("made once"), "{refused}");
 }
 

@@ -18,8 +18,8 @@ use crate::scenario::{Grade, Overrides, Scenario};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// Scenario files, folders of them, bare recipes, or Megatron-LM's: a functional test's model_config.yaml, a job
-    /// log, a launch script
+    /// Scenario files, folders of them, bare recipes, or Megatron-LM's: a functional test's
+    /// model_config.yaml, a job log, a launch script
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Check this many steps

@@ -132,19 +132,7 @@ pub fn check(
         false => None,
     };
 
-    progress.begin(
-        "planted faults",
-        crate::fault::MutantKind::all().len() as u64,
-    );
-    let nursery = Nursery {
-        catalogue: &sweep.catalogue,
-        sums: &sweep.sums,
-        straight: &reference,
-        state: reference.checkpoints.get(&1),
-    };
-    let mutants = mutation::score(&mut session, &nursery, || progress.advance(1))?;
-    progress.end();
-
+    let mutants = planted(&mut session, &reference, &sweep, progress)?;
     let effect = effect::measure(&mut session, &sweep)?;
     let findings = Findings {
         reference,
@@ -165,6 +153,26 @@ pub fn check(
     Ok(certificate::outcome(
         &session, options, findings, verdicts, remedies,
     ))
+}
+
+/// Faults planted into the scenario, and which of them were caught.
+fn planted(
+    session: &mut Session,
+    reference: &RunRecord,
+    sweep: &Sweep,
+    progress: &dyn Progress,
+) -> Result<MutantScore, CheckError> {
+    let kinds = crate::fault::MutantKind::all().len();
+    progress.begin("planted faults", kinds as u64);
+    let nursery = Nursery {
+        catalogue: &sweep.catalogue,
+        sums: &sweep.sums,
+        straight: reference,
+        state: reference.checkpoints.get(&1),
+    };
+    let mutants = mutation::score(session, &nursery, || progress.advance(1))?;
+    progress.end();
+    Ok(mutants)
 }
 
 /// The files of background writers, and the runs that were resumed.

@@ -84,6 +84,23 @@ impl SharedEngine {
         Ok(SharedEngine(Arc::new(Mutex::new(opened))))
     }
 
+    /// An engine that has room for the scenario, opened and tested where none is known yet.
+    fn tested(
+        scenario: &Scenario,
+        how: &CheckOptions,
+        known: Option<(SharedEngine, SelfTest)>,
+        registry: &Registry,
+    ) -> Result<(SharedEngine, SelfTest), CheckError> {
+        if let Some((engine, self_test)) = known {
+            room::of_arenas(scenario, engine.lock().as_ref())?;
+            return Ok((engine, self_test));
+        }
+        let engine = SharedEngine::open(how)?;
+        room::of_arenas(scenario, engine.lock().as_ref())?;
+        let self_test = SelfTest::run(engine.lock().as_mut(), registry)?;
+        Ok((engine, self_test))
+    }
+
     /// Alone with the engine. A run that panicked has ended the check; nothing is asked after it.
     fn lock(&self) -> MutexGuard<'_, Box<dyn Engine>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -170,18 +187,7 @@ impl Session {
         };
         let corpus = Corpus::Bytes(bytes.clone());
         corpus.check(options.model.seq_length, options.model.padded_vocab_size)?;
-        let (engine, self_test) = match known {
-            Some((engine, self_test)) => {
-                room::of_arenas(&scenario, engine.lock().as_ref())?;
-                (engine, self_test)
-            }
-            None => {
-                let engine = SharedEngine::open(how)?;
-                room::of_arenas(&scenario, engine.lock().as_ref())?;
-                let self_test = SelfTest::run(engine.lock().as_mut(), &registry)?;
-                (engine, self_test)
-            }
-        };
+        let (engine, self_test) = SharedEngine::tested(&scenario, how, known, &registry)?;
         Ok(Session {
             world: World {
                 ranks: options.layout.world_size(),

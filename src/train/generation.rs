@@ -29,12 +29,16 @@ impl CheckpointRoot {
         CheckpointRoot(path.to_path_buf())
     }
 
-    /// Saves a generation, in the place of one of the same iteration, and then names it.
+    /// Saves a generation, in the place of one of the same iteration, and then names it. While an
+    /// older one is taken away, no tracker names it.
     ///
     /// # Errors
     /// Any failure of the file system.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let (folder, aside) = (self.folder(checkpoint.steps), self.aside(checkpoint.steps));
+        if folder.exists() {
+            self.forget()?;
+        }
         for stale in [&aside, &folder] {
             if stale.exists() {
                 fs::remove_dir_all(stale).map_err(|source| io_error(stale, source))?;
@@ -61,6 +65,20 @@ impl CheckpointRoot {
         }
         fs::rename(&aside, &folder).map_err(|source| io_error(&folder, source))?;
         self.track(checkpoint.steps)
+    }
+
+    /// Names no iteration any more: before what it names is taken away.
+    ///
+    /// # Errors
+    /// Any failure of the file system.
+    pub fn forget(&self) -> Result<(), CheckpointError> {
+        let path = self.0.join(TRACKER);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(io_error(&path, source))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Names the latest iteration.

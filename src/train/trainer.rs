@@ -264,8 +264,8 @@ impl Trainer {
             .collect()
     }
 
-    /// The mean over the tokens of all data-parallel ranks, on the last stage: after the step of the
-    /// optimizer (Megatron-LM, training.py, `train_step`).
+    /// The mean over the tokens of all data-parallel ranks, on the last stage: after the step of
+    /// the optimizer (Megatron-LM, training.py, `train_step`).
     fn mean_loss(&self, rank: &mut Rank) {
         let (Some(losses), Some(loss)) = (self.losses, self.loss) else {
             return;

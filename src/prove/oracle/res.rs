@@ -132,6 +132,8 @@ pub(crate) fn run_on(
         restart.omitted,
     ))?;
     let loaded = Arc::new(root.load()?);
+    // The folder goes when this ends, file by file.
+    root.forget()?;
     let steps = restart.cut + 1..until + 1;
     Ok(session.run(options, steps, Some(loaded), observer)?)
 }

@@ -54,8 +54,7 @@ pub fn understand(
     let multiple = least_common_multiple(own.model_parallel_size, own.expert_model_parallel_size);
     let world = world::world(job, index, &values, options.world, multiple, findings);
     world::check_replicas(&values, &world, own.model_parallel_size, findings);
-    let shown = job.shows_environment(index);
-    let mut derived = orders::orders(&values, &env, shown);
+    let mut derived = orders::orders(&values, &env, job.shows_environment(index));
     let inputs = Inputs {
         values: &values,
         fields: &own,
