@@ -72,7 +72,7 @@ pub(super) fn outcome(
         sampling: sampling(&findings.sweep),
         hazards: hazards(&findings),
         hazards_beyond: findings.reference.hazards_beyond,
-        notes: notes(&findings),
+        notes: notes(session, &findings, verdicts),
         origin: origin::of(session, &findings),
         oracles: oracles(session, &findings),
         reshardings: findings
@@ -151,8 +151,16 @@ fn peak(record: &RunRecord) -> Option<(u64, u32)> {
     Some((*bytes, *rank))
 }
 
-fn notes(findings: &Findings) -> Vec<String> {
+fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<String> {
     let mut notes = findings.reference.notes.clone();
+    let within = verdicts.within.into_iter().chain(verdicts.across).max();
+    if within.is_some_and(|grade| grade <= Grade::Vacuous) && !session.scenario.faults.is_empty() {
+        notes.push(
+            "nothing came of the scenario's faults: what they take away is covered by something \
+             else, or is nothing that this check can see"
+                .to_string(),
+        );
+    }
     notes.extend(findings.reversals.notes());
     notes.extend(findings.queries.notes());
     notes
@@ -410,6 +418,7 @@ fn ref_result(findings: &Findings) -> OracleResult {
         return oracle_result(OracleKind::REF, OracleVerdict::NotChecked, 0, detail);
     };
     let Provenances {
+        steps,
         words,
         contributions,
         findings,
@@ -422,8 +431,8 @@ fn ref_result(findings: &Findings) -> OracleResult {
         }
         (Some(finding), None) => finding.to_string(),
         (None, None) => format!(
-            "{contributions} contributions to {words} gradient words, each exactly once; their \
-             values are not compared with a serial run"
+            "{contributions} contributions to {words} gradient words up to step {steps}, each \
+             exactly once; their values are not compared with a serial run"
         ),
     };
     let verdict = match (found.is_followed(), findings.is_empty()) {

@@ -35,13 +35,23 @@ pub(super) fn of_check(session: &Session, findings: &Findings) -> Verdicts {
             .max(resumed)
             .max(of_reach(session, findings, Reach::Across))
     });
+    let unnoticed = of_unnoticed(session, across.unwrap_or(within));
     let (within, across) = (
-        on_engine(within, strict),
-        across.map(|grade| on_engine(grade, strict)),
+        on_engine(within, strict).max(unnoticed),
+        across.map(|grade| on_engine(grade, strict).max(unnoticed)),
     );
     Verdicts {
         within: Some(within),
         across,
+    }
+}
+
+/// A scenario's own fault that a check does not notice is one that it cannot see: as with planted
+/// faults, it proves nothing.
+fn of_unnoticed(session: &Session, worst: Grade) -> Grade {
+    match !session.scenario.faults.is_empty() && worst < Grade::Masked {
+        true => Grade::Vacuous,
+        false => Grade::Proved,
     }
 }
 
@@ -62,7 +72,9 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     // A recomputation that differs is no matter of copies: its gradients are of another forward.
     let mut all = findings.reference.drifts.iter();
     let is_recomputed = all.any(|drift| drift.microbatch.is_some());
-    if (asked && drifts > 0) || is_recomputed {
+    // Copies that differ are no state that another layout could resume from.
+    let resharded = !session.scenario.checkpoint.reshard.is_empty();
+    if ((asked || resharded) && drifts > 0) || is_recomputed {
         grade = grade.max(Grade::Divergent);
     }
     let hazards = &findings.reference.hazards;

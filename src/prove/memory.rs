@@ -163,11 +163,22 @@ pub(super) fn first_overlapped_gather(scenario: &Scenario) -> Option<u32> {
     (2..=scenario.steps).find(|step| !kept.contains(&(step - 1)))
 }
 
-/// How many steps are watched for hazards: as many as it takes to see an overlapped gather, too.
+/// How many steps are watched for hazards: as many as it takes to see an overlapped gather, the
+/// step after each background save, and every step that a fault of the scenario names.
 pub(super) fn hazard_steps(scenario: &Scenario) -> u32 {
     let gather = first_overlapped_gather(scenario);
     let gather = gather.filter(|_| scenario.recipe.overlap_param_gather);
-    gather.unwrap_or(HAZARD_STEPS).max(HAZARD_STEPS)
+    let cuts = scenario.checkpoint.cuts();
+    let saved = cuts.last().filter(|_| scenario.recipe.async_save);
+    let last = [gather, saved.map(|cut| cut + 1), last_named_step(scenario)];
+    let last = last.into_iter().flatten().max();
+    last.unwrap_or(HAZARD_STEPS).max(HAZARD_STEPS)
+}
+
+/// The last step that a fault of the scenario is limited to.
+pub(super) fn last_named_step(scenario: &Scenario) -> Option<u32> {
+    let faults = scenario.faults.named.iter();
+    faults.filter_map(|fault| fault.step).max()
 }
 
 impl std::fmt::Display for Memory {

@@ -94,7 +94,7 @@ fn words<T: Clone + Ord>(
 
 /// Sentences that a scenario may have of its own, and characters of each.
 const NOT_COVERED_MAX: usize = 64;
-const SENTENCE_CHARS_MAX: usize = 1_000;
+const SENTENCE_CHARS_MAX: usize = 16_000;
 
 /// Sentences for *not covered*.
 fn not_covered(reader: &mut Reader<'_>) -> Vec<String> {

@@ -348,6 +348,10 @@ impl Trainer {
                 rank.replicate(group, &name, tensor);
             }
         }
+        if let Some(loss) = self.loss {
+            rank.replicate(self.groups.data, Self::LM_LOSS, loss);
+            rank.replicate(self.groups.tensor, Self::LM_LOSS, loss);
+        }
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "scheduler", optimizer.num_steps);
         rank.replicate(self.groups.world, "data_position", self.loader.position);

@@ -11,7 +11,7 @@ use super::launch;
 use super::spelling::Spellings;
 use super::yaml::{self, Document, Entry, Merges, View};
 use super::{GivenJob, GivenKind, GivenPhase, GivenVariable};
-use crate::diagnostic::{Diagnostic, Findings, Source, escaped, nearest};
+use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped, nearest};
 use crate::recipe::limits::{ARGUMENTS_MAX, ENV_COUNT_MAX, PHASES_MAX, VALUES_BYTES_MAX};
 
 /// Types of Megatron-LM's functional tests (`tests/functional_tests/test_cases`).
@@ -56,6 +56,7 @@ pub(super) fn read(source: &Source, path: &Path, findings: &mut Findings) -> Opt
         document: &document,
         merges: Merges::default(),
         value_bytes: 0,
+        before: None,
         findings,
     };
     let job = reader.job(path);
@@ -79,6 +80,8 @@ struct Reader<'a> {
     merges: Merges,
     /// Bytes of names and values so far.
     value_bytes: usize,
+    /// Commands that run before the job, in its shell.
+    before: Option<Place>,
     findings: &'a mut Findings,
 }
 
@@ -125,6 +128,9 @@ impl<'a> Reader<'a> {
         }
         self.require_first(&phases);
         job.phases = phases.into_values().collect();
+        for phase in &mut job.phases {
+            phase.reads = self.before.clone();
+        }
         if let Some(entry) = variables {
             self.phase_variables(&entry, &mut job.phases);
         }
@@ -149,6 +155,7 @@ impl<'a> Reader<'a> {
             arguments: Vec::new(),
             variables: Vec::new(),
             reads: None,
+            followed: None,
         };
         let mut spellings = Spellings::default();
         for argument in self.mapping(entry, "a mapping of flags to values") {
@@ -275,6 +282,9 @@ impl<'a> Reader<'a> {
             | ("TEST_EVALUATION", View::Scalar(_)) => {}
             ("BEFORE_SCRIPT" | "AFTER_SCRIPT", View::Scalar(_)) => {
                 let place = self.document.place(entry.key_span);
+                if key == "BEFORE_SCRIPT" {
+                    self.before = Some(place.clone());
+                }
                 self.findings.push(
                     Diagnostic::warning("script-not-run", format!("`{key}` is not run"))
                         .at(&place, "shell commands around the job")

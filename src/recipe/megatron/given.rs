@@ -57,6 +57,8 @@ pub struct GivenPhase {
     pub variables: Vec<GivenVariable>,
     /// Commands of a script that are not read here, and that may have set any variable.
     pub reads: Option<Place>,
+    /// Where a script is more than assignments and a launch, if it is.
+    pub followed: Option<Place>,
 }
 
 /// Everything a file says.

@@ -79,6 +79,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
             arguments,
             variables: Vec::new(),
             reads: None,
+            followed: None,
         }],
         env: Vec::new(),
         test_type: None,

@@ -183,7 +183,7 @@ fn what_is_not_simulated_of_the_environment_is_carried_to_the_certificate() {
 /// The text that an import writes is the same scenario: a report of it says the same.
 #[test]
 fn what_a_pass_leaves_open_is_in_the_imported_text() {
-    for (before, count, is_known) in [("", 1, true), ("source env.sh\n", 2, false)] {
+    for (before, count, is_known) in [("", 1, true), ("source env.sh\n", 3, false)] {
         let text = format!("{before}torchrun --nproc-per-node 8 pretrain_gpt.py {MODEL}\n");
         let source = Source::new("run.sh", text);
         let overrides = Overrides::default();

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use crate::engine::{Engine, EngineError};
 use crate::numerics::Digest;
 use crate::world::command::{Command, Issued};
-use crate::world::memory::{AccessTracker, LiveInTracker, RankMemory};
-#[cfg(test)]
-use crate::world::memory::{Mutant, Mutation};
+use crate::world::memory::{AccessTracker, LiveInTracker, Mutant, Mutation, RankMemory};
 use crate::world::rank::{Component, Park, StreamId, Tensor};
 use crate::world::site::Phase;
 
@@ -42,6 +40,7 @@ pub(super) struct RankState {
     /// `None` once hazards are no longer looked for.
     pub accesses: Option<AccessTracker>,
     pub hold: Hold,
+    mutant: Mutant,
     pub steps_ended: u32,
     /// Digests of tensors that will be computed again, by microbatch and name.
     pub remembered: Remembered,
@@ -72,6 +71,7 @@ impl RankState {
             is_saving: false,
             accesses: follows_hazards.then(AccessTracker::default),
             hold,
+            mutant: Mutant::default(),
             steps_ended: 0,
             remembered: BTreeMap::new(),
         })
@@ -79,6 +79,7 @@ impl RankState {
 
     #[cfg(test)]
     pub fn mutated(mut self, mutation: Option<Mutation>) -> Self {
+        self.mutant = Mutant::of(mutation);
         if let Some(accesses) = &mut self.accesses {
             accesses.mutate(Mutant::of(mutation));
         }
@@ -159,7 +160,9 @@ impl RankState {
         let head = head.filter(|head| !self.hold.holds(head.ordinal));
         match head.map(|issued| &issued.command) {
             Some(Command::Record { .. } | Command::Alloc { .. } | Command::Free { .. }) => true,
-            Some(Command::Wait { ticket }) => self.is_complete(ticket.number),
+            Some(Command::Wait { ticket }) => {
+                self.is_complete(ticket.number) || self.mutant.is(Mutation::StreamsRunThrough)
+            }
             _ => false,
         }
     }

@@ -17,7 +17,6 @@ pub use hazard::{Access, Hazard, HazardKind};
 pub(crate) use intervals::Intervals;
 pub(crate) use live_in::LiveInTracker;
 pub use live_in::{LiveIn, LiveInWords};
-#[cfg(test)]
 pub(crate) use mutation::{Mutant, Mutation};
 
 /// Words before and after a rank's memory that nothing may write.

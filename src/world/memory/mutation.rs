@@ -4,6 +4,8 @@
 /// One mistake of the world's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
+    /// A stream does not stop at a wait.
+    StreamsRunThrough,
     /// A wait teaches the stream nothing.
     WaitsForNothing,
     /// A wait for an event teaches all that the event's stream has done since, too.
@@ -30,7 +32,8 @@ pub(crate) enum Mutation {
 
 #[cfg(test)]
 impl Mutation {
-    pub const ALL: [Mutation; 11] = [
+    pub const ALL: [Mutation; 12] = [
+        Mutation::StreamsRunThrough,
         Mutation::WaitsForNothing,
         Mutation::WaitsForTooMuch,
         Mutation::HostForgets,

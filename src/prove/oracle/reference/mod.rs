@@ -14,13 +14,14 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use crate::prove::memory;
 use crate::prove::session::{CheckError, Session};
 use crate::world::RunOptions;
 
 pub use contribution::{Fault, Finding};
 use provenance::Provenance;
 
-/// Steps that are followed: in the second one, what the first left behind would show.
+/// Steps that are followed at least: in the second one, what the first left behind would show.
 const STEPS: u32 = 2;
 
 /// Findings that are kept; more are only counted.
@@ -29,6 +30,8 @@ const FINDINGS_MAX: usize = 64;
 /// What following the contributions of a run showed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenances {
+    /// Steps that were followed, from the first.
+    pub steps: u32,
     /// Gradient words that an optimizer read, over ranks and steps.
     pub words: u64,
     /// Contributions that these words were to have.
@@ -52,8 +55,12 @@ impl Provenances {
 /// # Errors
 /// Whatever stops the run.
 pub fn follow(session: &mut Session, options: &RunOptions) -> Result<Provenances, CheckError> {
-    let last = session.scenario.steps.min(STEPS);
+    let named = memory::last_named_step(&session.scenario);
+    let last = STEPS.max(named.unwrap_or(0)).min(session.scenario.steps);
     let mut provenance = Provenance::new(session.options.clone());
     session.run(options, 1..last + 1, None, &mut provenance)?;
-    Ok(provenance.end())
+    Ok(Provenances {
+        steps: last,
+        ..provenance.end()
+    })
 }

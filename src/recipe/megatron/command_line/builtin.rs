@@ -1,5 +1,6 @@
 //! Commands that a shell runs itself: they set variables, end the script, or read more of it.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::item::{as_word, command_name, first_char, item_span};
@@ -370,42 +371,44 @@ impl Script {
     fn set(&mut self, first: &Item, items: &[Item]) -> Result<(), Halt> {
         let mut fields = Vec::new();
         let mut words = items.iter();
-        let mut before: Option<String> = None;
+        // Of each `o` whose word is still to come: `-euo pipefail`.
+        let mut signs = VecDeque::new();
         let mut has_words = false;
         for item in words.by_ref() {
             let Some(name) = command_name(item) else {
                 // Options, or words.
                 return Ok(self.loses_to(item_span(first))?);
             };
-            let is_value = matches!(before.as_deref(), Some("-o" | "+o"));
-            match (before.as_deref(), name.as_str()) {
-                (_, option) if !is_value && changes_reading(option) => {
+            match (signs.pop_front(), name.as_str()) {
+                (None, option) if changes_reading(option) => {
                     return Err(not_followed(item_span(item)));
                 }
-                (_, "posix" | "keyword" | "noexec" | "onecmd" | "privileged") if is_value => {
+                (Some(_), "posix" | "keyword" | "noexec" | "onecmd" | "privileged") => {
                     return Err(not_followed(item_span(item)));
                 }
-                (Some("+o"), "allexport") | (_, "+a") => self.shell.exports_all = false,
-                (Some("-o"), "allexport") => self.shell.exports_all = true,
-                (_, "--") => {
+                (Some(sign), "allexport") => self.shell.exports_all = sign == '-',
+                (Some(_), _) => {}
+                (None, "--") => {
                     has_words = true;
                     break;
                 }
-                (_, "-") if !is_value => {
+                (None, "-") => {
                     has_words = items.len() > 1;
                     break;
                 }
-                (_, option) if option.starts_with('-') && !is_value => {
-                    self.shell.exports_all |= option.contains('a');
+                (None, option) if option.starts_with(['-', '+']) => {
+                    let sign = option.chars().next().unwrap_or('-');
+                    if option.contains('a') {
+                        self.shell.exports_all = sign == '-';
+                    }
+                    signs.extend(option.chars().filter(|c| *c == 'o').map(|_| sign));
                 }
-                (_, option) if option.starts_with('+') || is_value => {}
                 _ => {
                     has_words = true;
                     fields.push(literal_of(item));
                     break;
                 }
             }
-            before = Some(name);
         }
         if has_words {
             let rest: Vec<Word> = words.map(as_word).collect();

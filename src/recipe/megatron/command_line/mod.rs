@@ -18,6 +18,7 @@ mod flow;
 mod item;
 mod lexer;
 mod parse;
+mod plain;
 mod program;
 mod ranks;
 mod script;
@@ -406,6 +407,8 @@ impl Reader<'_> {
             place: self.place(&launch.at()),
             arguments: self.arguments(launch, findings),
             reads: launch.reads.as_ref().map(|span| self.place(span)),
+            followed: plain::first_beyond(&self.source.text)
+                .map(|span| Place::new(self.source, span)),
             variables: {
                 let mut own = match is_only {
                     // The file's, as for any other kind of text.

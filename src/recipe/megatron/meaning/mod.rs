@@ -139,6 +139,7 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
     let mut open: Vec<String> = products.into_iter().collect();
     open.extend(second_run::of_second_alone(job, index));
     open.extend(environment(&job.phases[index]));
+    open.extend(followed(&job.phases[index]));
     if job.kind == GivenKind::ArgumentDump {
         open.extend(shown::lacking(
             &job.phases[index],
@@ -167,6 +168,16 @@ fn environment(phase: &GivenPhase) -> Option<String> {
             escaped(&shown)
         )
     })
+}
+
+/// A script that can be read in more than one way.
+fn followed(phase: &GivenPhase) -> Option<String> {
+    let place = phase.followed.as_ref()?;
+    let (line, _) = place.source.line_column(place.span.start);
+    Some(format!(
+        "that a shell runs the script as it was followed here: it is more than assignments and a \
+         launch from line {line} on. `bash -x` or the job's log shows what is launched"
+    ))
 }
 
 /// Characters of a file's name that a sentence shows.
