@@ -132,10 +132,11 @@ pub(crate) fn run_on(
         restart.omitted,
     ))?;
     let loaded = Arc::new(root.load()?);
-    // The folder goes when this ends, file by file.
-    root.forget()?;
     let steps = restart.cut + 1..until + 1;
-    Ok(session.run(options, steps, Some(loaded), observer)?)
+    let ran = session.run(options, steps, Some(loaded), observer);
+    // The folder goes next, file by file.
+    root.forget()?;
+    Ok(ran?)
 }
 
 /// The first node of `step` at which the resumed run differs from the straight one: both are run
