@@ -49,7 +49,7 @@ impl Scan<'_> {
             self.blanks();
             match self.peek() {
                 None => {}
-                Some('#') => self.to_line_end(),
+                Some('#') => self.skip_line(),
                 Some('\n') => self.at += 1,
                 Some(_) => self.command()?,
             }
@@ -93,7 +93,7 @@ impl Scan<'_> {
                     self.at += 1;
                     return Ok(None);
                 }
-                Some('#') => self.to_line_end(),
+                Some('#') => self.skip_line(),
                 Some('>') => self.at += 1,
                 // What the launch says goes elsewhere, too.
                 Some('|') if self.text[self.at + 1..].trim_start().starts_with("tee ") => {
@@ -132,7 +132,7 @@ impl Scan<'_> {
                     self.in_array = false;
                     self.at += 1;
                 }
-                '#' if self.in_array => self.to_line_end(),
+                '#' if self.in_array => self.skip_line(),
                 '(' | ')' | '{' | '}' | '|' | '&' | ';' | '<' | '`' | '*' | '?' | '[' | ']'
                 | '~' | '!' => return Err(self.here()),
                 c => self.at += c.len_utf8(),
@@ -208,7 +208,7 @@ impl Scan<'_> {
         }
     }
 
-    fn to_line_end(&mut self) {
+    fn skip_line(&mut self) {
         let rest = &self.text[self.at..];
         self.at += rest.find('\n').unwrap_or(rest.len());
     }
