@@ -86,22 +86,17 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
     let paths = folder::scenarios(&args.paths);
     let count = paths.as_ref().map_or(1, Vec::len);
     let mut output = Output::new(args.run.format, args.run.detail(), count);
-    let options = match args.run.options() {
-        Ok(options) => CheckOptions {
-            native_races: args.native_races,
-            ..options
-        },
+    let options = args.run.options();
+    let (options, paths) = match options.and_then(|options| Ok((options, paths?))) {
+        Ok(given) => given,
         Err(finding) => {
             let exit = output.refuse("bitproof".to_owned(), vec![*finding], Exit::Usage);
             return exit.max(output.finish());
         }
     };
-    let paths = match paths {
-        Ok(paths) => paths,
-        Err(finding) => {
-            let exit = output.refuse("bitproof".to_owned(), vec![*finding], Exit::Usage);
-            return exit.max(output.finish());
-        }
+    let options = CheckOptions {
+        native_races: args.native_races,
+        ..options
     };
     let mut worst = Exit::Proved;
     for path in &paths {

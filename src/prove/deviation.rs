@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::numerics::Digest;
+use crate::prove::oracle::r2r::first_other_metric;
 use crate::prove::session::{CheckError, Session};
 use crate::world::{RunOptions, RunRecord, Site, WorldError};
 
@@ -89,17 +90,8 @@ fn compare(canonical: &RunRecord, other: &RunRecord) -> Deviation {
             deviation.node = Some((node.rank, Site::clone(&node.site)));
         }
     }
-    deviation.metric = other_metric(canonical, other);
+    deviation.metric = first_other_metric(canonical, other).cloned();
     deviation
-}
-
-fn other_metric(canonical: &RunRecord, other: &RunRecord) -> Option<(u32, String)> {
-    let mut metrics = canonical.metrics.iter();
-    let differing = metrics.find(|(key, value)| {
-        let other = other.metrics.get(*key).map(|value| value.to_bits());
-        other != Some(value.to_bits())
-    });
-    differing.map(|(key, _)| key.clone())
 }
 
 #[cfg(test)]

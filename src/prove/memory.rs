@@ -168,9 +168,8 @@ pub(super) fn first_overlapped_gather(scenario: &Scenario) -> Option<u32> {
 pub(super) fn hazard_steps(scenario: &Scenario) -> u32 {
     let gather = first_overlapped_gather(scenario);
     let gather = gather.filter(|_| scenario.recipe.overlap_param_gather);
-    let cuts = scenario.checkpoint.cuts();
-    let saved = cuts.last().filter(|_| scenario.recipe.async_save);
-    let last = [gather, saved.map(|cut| cut + 1), last_named_step(scenario)];
+    let saved = background_saves(scenario).last().map(|after| after + 1);
+    let last = [gather, saved, last_named_step(scenario)];
     let last = last.into_iter().flatten().max();
     last.unwrap_or(HAZARD_STEPS).max(HAZARD_STEPS)
 }

@@ -3,11 +3,11 @@
 //! that hold it.
 
 use crate::fault::FaultKind;
-use crate::model::{Parameter, ParameterStore, Role};
+use crate::model::{ParameterStore, Role};
 use crate::plan::Combine;
 use crate::train::bucket::{Bucket, FlatLayout};
 use crate::train::gradient::{Gradients, Reduction, reduce_dtype, shards};
-use crate::train::holding::owned;
+use crate::train::holding::{owned, pieces};
 use crate::train::layout::Coordinates;
 use crate::train::options::TrainOptions;
 use crate::world::{Family, GroupId, Rank, Tensor};
@@ -34,10 +34,11 @@ impl PartialGradients {
         place: Coordinates,
         gradients: &Gradients,
     ) -> Option<PartialGradients> {
-        let placed = store.parameters.iter().zip(&store.offsets);
-        let partial = placed.filter(|(parameter, _)| parameter.sequence_parallel);
-        let partial: Vec<(&Parameter, u32)> = partial.map(|(p, offset)| (p, *offset)).collect();
-        let words = partial.iter().map(|(parameter, _)| parameter.len()).sum();
+        let partial = || {
+            let parameters = store.parameters.iter().enumerate();
+            parameters.filter(|(_, parameter)| parameter.sequence_parallel)
+        };
+        let words = partial().map(|(_, parameter)| parameter.len()).sum();
         if !options.model.splits_sequence() || words == 0 {
             return None;
         }
@@ -48,23 +49,18 @@ impl PartialGradients {
             ..gradients.flat
         };
         let owned = owned(options, layout, place);
+        let pieces = pieces(&store.parameters, &store.offsets, &owned);
         let (mut gathered, mut reduced, mut start) = (Vec::new(), Vec::new(), 0);
-        for (parameter, offset) in partial {
-            let whole = offset..offset + parameter.len();
+        for (number, parameter) in partial() {
             let place = together.slice(start, parameter.len());
             if shards(options) {
-                gathered.push((flat.slice(offset, parameter.len()), place));
+                let whole = flat.slice(store.offsets[number], parameter.len());
+                gathered.push((whole, place));
             }
-            let mut before = 0;
-            for part in &owned {
-                let (from, to) = (part.start.max(whole.start), part.end.min(whole.end));
-                if from < to {
-                    let own = gradients
-                        .reduced
-                        .slice(before + from - part.start, to - from);
-                    reduced.push((own, place.slice(from - whole.start, to - from)));
-                }
-                before += part.end - part.start;
+            for piece in pieces.iter().filter(|piece| piece.parameter == number) {
+                let len = piece.local.end - piece.local.start;
+                let own = gradients.reduced.slice(piece.start, len);
+                reduced.push((own, place.slice(piece.local.start, len)));
             }
             start += parameter.len();
         }
@@ -109,9 +105,7 @@ pub fn meet_embedding(rank: &mut Rank, reduction: &Reduction<'_>, gradients: &Gr
     let (Some((parameter, offset)), Some(group)) = (shared, groups.embedding) else {
         return;
     };
-    let mut buckets = layout.buckets.iter();
-    let bucket = buckets.find(|bucket| bucket.range.contains(offset));
-    let bucket = bucket.expect("every parameter is in a bucket");
+    let bucket = &layout.buckets[layout.bucket_at(*offset)];
     let words = match gradients.shard_of(options, bucket) {
         Some(shard) => {
             assert_eq!(bucket.range.start, *offset, "it is alone in its bucket");
@@ -141,10 +135,9 @@ fn unreduced(
     gradients: &Gradients,
     bucket: &Bucket,
 ) -> Tensor {
-    let members = rank.group(reduction.groups.intra_instance);
-    let place = members.iter().position(|member| *member == rank.id);
-    let place = place.expect("a rank is in its own group") as u32;
-    let len = bucket.len() / members.len() as u32;
+    let group = reduction.groups.intra_instance;
+    let place = rank.place_in(group).expect("a rank is in its own group");
+    let len = bucket.len() / rank.group(group).len() as u32;
     let flat = Tensor {
         dtype: reduce_dtype(reduction.options),
         ..gradients.flat

@@ -24,7 +24,7 @@ pub(super) fn owned(
 /// Consecutive words of one parameter in a flat buffer that holds the owned words alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// The parameter's place in [`Holding::parameters`].
+    /// The parameter's place in the rank's list.
     pub parameter: usize,
     /// Elements of the rank's part of the parameter.
     pub local: Range<u32>,
@@ -140,29 +140,37 @@ impl Holding {
         parameter.global_index(local, self.place.tensor, self.tensor_ranks)
     }
 
-    /// The owned words that belong to parameters, in the order in which they lie; the words between
-    /// parameters belong to nobody.
+    /// The owned words that belong to parameters.
     pub fn pieces(&self) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        let mut start = 0;
-        for range in &self.owned {
-            let mut inside: Vec<Piece> = Vec::new();
-            for (place, parameter) in self.parameters.iter().enumerate() {
-                let offset = self.offsets[place];
-                let from = range.start.max(offset);
-                let to = range.end.min(offset + parameter.len());
-                if from < to {
-                    inside.push(Piece {
-                        parameter: place,
-                        local: from - offset..to - offset,
-                        start: start + from - range.start,
-                    });
-                }
-            }
-            inside.sort_by_key(|piece| piece.start);
-            pieces.extend(inside);
-            start += range.end - range.start;
-        }
-        pieces
+        pieces(&self.parameters, &self.offsets, &self.owned)
     }
+}
+
+/// The owned words that belong to parameters, in the order in which they lie; the words between
+/// parameters belong to nobody.
+pub(super) fn pieces(
+    parameters: &[Parameter],
+    offsets: &[u32],
+    owned: &[Range<u32>],
+) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for range in owned {
+        let mut inside: Vec<Piece> = Vec::new();
+        for (place, (parameter, offset)) in parameters.iter().zip(offsets).enumerate() {
+            let from = range.start.max(*offset);
+            let to = range.end.min(offset + parameter.len());
+            if from < to {
+                inside.push(Piece {
+                    parameter: place,
+                    local: from - offset..to - offset,
+                    start: start + from - range.start,
+                });
+            }
+        }
+        inside.sort_by_key(|piece| piece.start);
+        pieces.extend(inside);
+        start += range.end - range.start;
+    }
+    pieces
 }

@@ -119,13 +119,6 @@ impl Trainer {
         owned: &[Range<u32>],
         from: &Source<'_>,
     ) -> Result<(Vec<u32>, Vec<u32>), RankError> {
-        let first = self.model_words(
-            fresh,
-            &Source {
-                state: None,
-                ..*from
-            },
-        )?;
         let mut values = self.model_words(fresh, from)?;
         let has_main = from.has(Component::MainParams, "main_params");
         let of_owned = |words: &[u32]| -> Vec<u32> {
@@ -142,7 +135,11 @@ impl Trainer {
         };
         let gathers = shards(&self.options) && from.state.is_some();
         if gathers && rank.has_fault(FaultKind::SkippedGather, "load") {
-            let loaded = std::mem::replace(&mut values, first);
+            let own = Source {
+                state: None,
+                ..*from
+            };
+            let loaded = std::mem::replace(&mut values, self.model_words(fresh, &own)?);
             for part in owned {
                 let part = part.start as usize..part.end as usize;
                 values[part.clone()].copy_from_slice(&loaded[part]);

@@ -159,6 +159,15 @@ pub fn same_bits(a: &BTreeMap<(u32, String), f32>, b: &BTreeMap<(u32, String), f
             .all(|((k, x), (l, y))| k == l && x.to_bits() == y.to_bits())
 }
 
+/// The first metric of `of` that `other` has in other bits, or has not.
+pub fn first_other_metric<'a>(of: &'a RunRecord, other: &RunRecord) -> Option<&'a (u32, String)> {
+    let mut metrics = of.metrics.iter();
+    let differs = |(key, value): &(&(u32, String), &f32)| {
+        other.metrics.get(*key).map(|value| value.to_bits()) != Some(value.to_bits())
+    };
+    metrics.find(differs).map(|(key, _)| key)
+}
+
 /// The first node whose digests differ: the least (step, wave, rank) over all ranks' own orders.
 pub fn first_difference(a: &[NodeRecord], b: &[NodeRecord]) -> Option<NodeDifference> {
     let mut of_rank: BTreeMap<u32, [Vec<&NodeRecord>; 2]> = BTreeMap::new();

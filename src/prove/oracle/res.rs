@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fault::Component;
-use crate::prove::oracle::r2r::{NodeDifference, first_difference};
+use crate::prove::oracle::r2r::{NodeDifference, first_difference, first_other_metric};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::Sweep;
 use crate::train::{Checkpoint, CheckpointRoot};
@@ -201,10 +201,8 @@ pub fn compare(cut: u32, straight: &RunRecord, resumed: &RunRecord, sensitive: u
             found.first_step = Some((*step, *rank));
         }
     }
-    let metric_differs = resumed.metrics.iter().find(|(key, value)| {
-        straight.metrics.get(*key).map(|value| value.to_bits()) != Some(value.to_bits())
-    });
-    if let (None, Some(((step, _), _))) = (found.first_step, metric_differs) {
+    let metric = first_other_metric(resumed, straight);
+    if let (None, Some((step, _))) = (found.first_step, metric) {
         found.first_step = Some((*step, 0));
     }
     found

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::Component;
 use crate::prove::memory;
+use crate::prove::reversal::is_same;
 use crate::prove::session::{CheckError, Session};
 use crate::world::{Hazard, RunOptions, RunRecord, SavedFile, State};
 
@@ -106,8 +107,7 @@ pub fn compare(
     let late = session.plain_run(&options, steps)?;
     let is_known = |hazard: &&Hazard| {
         let mut known = reference.hazards.iter();
-        let place = |of: &Hazard| (of.kind, of.first.site.node(), of.second.site.node());
-        known.any(|other| place(other) == place(hazard))
+        known.any(|other| is_same(other, hazard))
     };
     let own = late.hazards.iter().filter(|hazard| !is_known(hazard));
     let mut found = Snapshots {

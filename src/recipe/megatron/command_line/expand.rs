@@ -15,9 +15,8 @@ const REMARKS_TOLD_MAX: usize = 1_000;
 /// Names whose values are names, in an expression.
 const NAMES_MAX: usize = 16;
 
-/// Set by bash itself, or by whoever started it (bash manual, "Shell Variables").
-const OF_BASH: [&str; 38] = [
-    "BASH",
+/// What bash puts in whatever was assigned (bash manual, "Shell Variables").
+const DYNAMIC: [&str; 19] = [
     "BASHPID",
     "BASH_ARGV0",
     "BASH_COMMAND",
@@ -28,55 +27,40 @@ const OF_BASH: [&str; 38] = [
     "HISTCMD",
     "SRANDOM",
     "_",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "LINENO",
+    "PIPESTATUS",
+    "PPID",
+    "RANDOM",
+    "SECONDS",
+    "UID",
+];
+
+/// Set by bash itself, or by whoever started it, and kept when assigned.
+const OF_BASH: [&str; 20] = [
+    "Shell Variables",
+    "BASH",
     "BASHOPTS",
     "BASH_SOURCE",
     "BASH_VERSION",
     "COLUMNS",
-    "EUID",
-    "FUNCNAME",
-    "GROUPS",
     "HOME",
     "HOSTNAME",
     "HOSTTYPE",
     "IFS",
     "LANG",
-    "LINENO",
     "LINES",
     "OPTARG",
     "OPTIND",
     "OSTYPE",
     "PATH",
-    "PIPESTATUS",
-    "PPID",
     "PWD",
-    "RANDOM",
-    "SECONDS",
     "SHELL",
     "SHLVL",
-    "UID",
     "USER",
 ];
-
-/// What bash puts in whatever was assigned.
-fn is_dynamic(name: &str) -> bool {
-    const ALWAYS: [&str; 14] = [
-        "BASHPID",
-        "BASH_ARGV0",
-        "BASH_COMMAND",
-        "BASH_SUBSHELL",
-        "DIRSTACK",
-        "EPOCHREALTIME",
-        "EPOCHSECONDS",
-        "FUNCNAME",
-        "GROUPS",
-        "HISTCMD",
-        "LINENO",
-        "RANDOM",
-        "SECONDS",
-        "SRANDOM",
-    ];
-    ALWAYS.contains(&name) || matches!(name, "PIPESTATUS" | "PPID" | "UID" | "EUID" | "_")
-}
 
 impl Shell {
     /// `$((...))`: a number where all of it is known, else as it is written.
@@ -355,7 +339,7 @@ impl Shell {
             None if is_own => self.is_positional_lost,
             None => OF_BASH.contains(&&*variable.name),
         };
-        let is_lost = is_lost || is_dynamic(&variable.name);
+        let is_lost = is_lost || DYNAMIC.contains(&&*variable.name);
         // How an unquoted value is split, or several are joined, is not the usual.
         let is_cut = splits && !variable.is_quoted && known.is_some();
         let is_joined = variable.all == Some(false) && (variable.is_quoted || !splits);

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use super::super::launch::is_variable_name;
+
 /// Commands that a plain script may begin a line with, beside assignments.
 const PLAIN: [&str; 13] = [
     "torchrun",
@@ -65,7 +67,8 @@ impl Scan<'_> {
         let start = self.at;
         let first = self.word()?;
         let name = &self.text[first.clone()];
-        let assigns = name.contains('=') && is_name(name.split(['=', '+']).next().unwrap_or(""));
+        let assigns =
+            name.contains('=') && is_variable_name(name.split(['=', '+']).next().unwrap_or(""));
         if !assigns && name != "set" && !PLAIN.contains(&name) {
             return Err(first);
         }
@@ -223,18 +226,11 @@ impl Scan<'_> {
     }
 }
 
-fn is_name(text: &str) -> bool {
-    let mut chars = text.chars();
-    let first = chars.next();
-    first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
 fn is_plain_expansion(inside: &str) -> bool {
     let base = inside.strip_suffix("[@]").unwrap_or(inside);
     let base = base.strip_suffix("[*]").unwrap_or(base);
     let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
-    if is_name(base) || is_number(base) {
+    if is_variable_name(base) || is_number(base) {
         return true;
     }
     let Some((name, word)) = inside.split_once(":-").or_else(|| inside.split_once('-')) else {
@@ -243,7 +239,7 @@ fn is_plain_expansion(inside: &str) -> bool {
     let special = [
         '$', '`', '\'', '"', '\\', '{', '*', '?', '[', '~', ' ', '\n',
     ];
-    (is_name(name) || is_number(name)) && !word.contains(special)
+    (is_variable_name(name) || is_number(name)) && !word.contains(special)
 }
 
 #[cfg(test)]
