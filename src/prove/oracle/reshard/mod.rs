@@ -7,12 +7,7 @@
 //! reported with their reasons, all else is a fault. The resumed run is swept itself, as it has
 //! choice points of its own.
 
-mod acts;
-mod judge;
-mod order;
 mod planted;
-mod steps;
-mod structure;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +16,9 @@ use crate::fault::Component;
 use crate::numerics::ladder::Rung;
 use crate::prove::Progress;
 use crate::prove::memory;
+use crate::prove::oracle::parting::{
+    self, Judge, Kept, LaterStep, Parting, PlanDifference, Side, whole,
+};
 use crate::prove::oracle::res;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sums, Sweep};
@@ -28,11 +26,7 @@ use crate::recipe::ReshardLayout;
 use crate::train::{CanonicalError, CanonicalState, Checkpoint, StateDifference};
 use crate::world::{Drift, Hazard, RunOptions, RunRecord, State, Unobserved};
 
-pub use acts::{Acts, Parameters};
-pub use judge::Parting;
 pub use planted::{Planted, plant};
-pub use steps::{LaterStep, MetricPair, TokenLosses};
-pub use structure::PlanDifference;
 
 /// Differing tensors that a report names.
 const DIFFERENCES_SHOWN: usize = 4;
@@ -217,10 +211,12 @@ impl Resume<'_> {
         found
             .unread
             .extend(res::unread(self.reference, self.cut, &left));
-        found.plans = structure::differences(self, session, &sweep.sums);
-        found.masks_differ = structure::masks_differ(&self.straight.options, &session.options);
-        found.steps = self.later_steps(session, (&resumed, &sweep.sums), &found.not_carried);
-        let judge = judge::Judge {
+        let names = (from.to_string(), to.to_string());
+        let sides = self.sides((&names.0, &names.1), session, &sweep.sums);
+        found.plans = parting::differences(sides);
+        found.masks_differ = parting::masks_differ(&self.straight.options, &session.options);
+        found.steps = self.later_steps(sides, &resumed, &found.not_carried);
+        let judge = Judge {
             plans: &found.plans,
             clips: self.straight.options.clip_grad > 0.0,
         };
@@ -246,7 +242,7 @@ impl Resume<'_> {
     ) -> Result<Result<Checkpoint, CanonicalError>, CheckError> {
         let saved = Checkpoint::from_state(self.cut, state, omitted);
         let whole = match CanonicalState::gather(&self.straight.options, &saved) {
-            Ok(whole) => through_a_file(&whole)?,
+            Ok(gathered) => through_a_file(&gathered)?,
             Err(error) => return Ok(Err(error)),
         };
         Ok(whole.scatter(&session.options))
@@ -255,12 +251,9 @@ impl Resume<'_> {
     /// The straight run's state at the cut, nothing left out, against what the resumed run's memory
     /// holds before its first step.
     fn compare_at_load(&self, session: &Session, resumed: &RunRecord, found: &mut Resharding) {
-        let straight = state_of(
-            self.straight,
-            self.cut,
-            &self.reference.checkpoints[&self.cut],
-        );
-        let loaded = state_of(session, self.cut, &resumed.setup_state);
+        let kept = &self.reference.checkpoints[&self.cut];
+        let straight = whole(self.straight, self.cut, kept);
+        let loaded = whole(session, self.cut, &resumed.setup_state);
         let (straight, loaded) = match (straight, loaded) {
             (Ok(straight), Ok(loaded)) => (straight, loaded),
             (Err(error), _) | (_, Err(error)) => {
@@ -276,33 +269,40 @@ impl Resume<'_> {
         found.differences = straight.differences(&loaded, counts);
     }
 
+    /// The straight run and the one of `session`, whose sums are `resumed`.
+    fn sides<'s>(
+        &'s self,
+        names: (&'s str, &'s str),
+        session: &'s Session,
+        resumed: &'s Sums,
+    ) -> (Side<'s>, Side<'s>) {
+        let straight = Side {
+            name: names.0,
+            session: self.straight,
+            sums: self.sums,
+        };
+        let other = Side {
+            name: names.1,
+            session,
+            sums: resumed,
+        };
+        (straight, other)
+    }
+
     fn later_steps(
         &self,
-        session: &Session,
-        (resumed, sums): (&RunRecord, &Sums),
+        sides: (Side<'_>, Side<'_>),
+        resumed: &RunRecord,
         not_carried: &BTreeSet<Component>,
     ) -> Vec<LaterStep> {
+        let kept = |record, before| Kept { record, before };
+        let kept = (
+            kept(self.reference, &self.reference.checkpoints[&self.cut]),
+            kept(resumed, &resumed.setup_state),
+        );
+        let steps = self.cut + 1..self.straight.scenario.steps + 1;
         let counts = |component| !not_carried.contains(&component);
-        let whole = |of: &Session, step: u32, state: Option<&State>| {
-            // Copies that drift apart are reported as such, and have no canonical state.
-            state_of(of, step, state?).ok()
-        };
-        let states = |step: u32, loaded: Option<&State>| {
-            let straight = whole(self.straight, step, self.reference.checkpoints.get(&step))?;
-            Some((straight, whole(session, step, loaded)?))
-        };
-        let (a, b) = (&self.straight.options, &session.options);
-        let mut before = states(self.cut, Some(&resumed.setup_state));
-        let mut steps = Vec::new();
-        for step in self.cut + 1..self.straight.scenario.steps + 1 {
-            let after = states(step, resumed.checkpoints.get(&step));
-            let losses = steps::token_losses((a, self.sums), (b, sums), step);
-            let metrics = steps::metrics(&self.reference.metrics, &resumed.metrics, step);
-            let pair = (before.as_ref(), after.as_ref());
-            steps.push(LaterStep::new(step, losses, metrics, pair, counts));
-            before = after;
-        }
-        steps
+        parting::compared(sides, kept, steps, counts)
     }
 }
 
@@ -313,15 +313,6 @@ fn layout(session: &Session) -> ReshardLayout {
 fn state_after(reference: &RunRecord, cut: u32) -> Result<&State, CheckError> {
     let state = reference.checkpoints.get(&cut);
     state.ok_or_else(|| CheckError::Internal(format!("no state was kept after step {cut}")))
-}
-
-fn state_of(
-    session: &Session,
-    steps: u32,
-    state: &State,
-) -> Result<CanonicalState, CanonicalError> {
-    let checkpoint = Checkpoint::from_state(steps, state, &[]);
-    CanonicalState::gather(&session.options, &checkpoint)
 }
 
 /// The state as the next run reads it: from the bytes of a file.
@@ -346,7 +337,7 @@ pub(super) fn loaded(
     let next = parts.steps + 1;
     let steps = parts.steps;
     let record = session.run(&options, next..next, Some(Arc::new(parts)), &mut Unobserved)?;
-    Ok(state_of(session, steps, &record.setup_state))
+    Ok(whole(session, steps, &record.setup_state))
 }
 
 impl std::fmt::Display for Resharding {

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use super::judge::{FORWARD, Judge};
-use super::{LaterStep, Resume, loaded, state_after, state_of, steps, structure};
+use super::{Resume, loaded, state_after};
 use crate::fault::{Component, ReshardFault};
+use crate::prove::oracle::parting::{self, FORWARD, Judge, LaterStep, whole};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{SumWatch, Sums};
 use crate::train::{CanonicalState, StateDifference};
@@ -29,7 +29,7 @@ pub struct Planted {
 /// Whatever stops a load, and a state that has no canonical form.
 pub fn plant(resume: &Resume<'_>, session: &mut Session) -> Result<Vec<Planted>, CheckError> {
     let (cut, state) = (resume.cut, state_after(resume.reference, resume.cut)?);
-    let state = state_of(resume.straight, cut, state);
+    let state = whole(resume.straight, cut, state);
     let state = state.map_err(|error| CheckError::Internal(error.to_string()))?;
     let mut all = Vec::new();
     for fault in ReshardFault::ALL {
@@ -73,13 +73,14 @@ fn unseen(
     };
     let options = RunOptions::default();
     let record = session.run(&options, step..step + 1, Some(Arc::new(parts)), &mut watch)?;
-    let plans = structure::differences(resume, session, &watch.sums);
+    let names = ("the straight run", "the resumed one");
+    let plans = parting::differences(resume.sides(names, session, &watch.sums));
     if plans.iter().any(|plan| plan.acts.reach_forward()) {
         return Ok(not_planted);
     }
     let (a, b) = (&resume.straight.options, &session.options);
-    let losses = steps::token_losses((a, resume.sums), (b, &watch.sums), step);
-    let metrics = steps::metrics(&resume.reference.metrics, &record.metrics, step);
+    let losses = parting::token_losses((a, resume.sums), (b, &watch.sums), step);
+    let metrics = parting::metrics(&resume.reference.metrics, &record.metrics, step);
     let mut compared = [LaterStep::new(step, losses, metrics, (None, None), |_| {
         true
     })];

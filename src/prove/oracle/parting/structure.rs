@@ -4,11 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::acts::{Acts, Parameters};
-use super::order;
-use super::{Resume, layout};
+use super::{Side, order};
 use crate::prove::oracle::family_name;
-use crate::prove::session::Session;
-use crate::prove::sweep::{SumKind, Sums};
+use crate::prove::sweep::SumKind;
 use crate::train::{FlatPlace, TrainOptions};
 use crate::world::{Family, Phase};
 
@@ -18,7 +16,7 @@ pub struct PlanDifference {
     /// `None` for what is no sum.
     pub family: Option<Family>,
     pub why: String,
-    /// The first such sum of a step of the straight run, else of the resumed one.
+    /// The first such sum of a step of the straight run, else of the other one.
     pub first_site: Option<String>,
     /// What it can part.
     pub acts: Acts,
@@ -44,23 +42,18 @@ impl std::fmt::Display for PlanDifference {
     }
 }
 
-/// Everything that the layouts of the straight and of the resumed run do not share. An empty list
+/// Everything that the layouts of the straight and of the other run do not share. An empty list
 /// says that every element of every tensor is computed by the same expression.
-pub(super) fn differences(
-    resume: &Resume<'_>,
-    session: &Session,
-    resumed: &Sums,
+pub(in crate::prove::oracle) fn differences(
+    (straight, other): (Side<'_>, Side<'_>),
 ) -> Vec<PlanDifference> {
     let layouts = Layouts {
-        names: (
-            layout(resume.straight).to_string(),
-            layout(session).to_string(),
-        ),
-        straight: &resume.straight.options,
-        resumed: &session.options,
+        names: (straight.name, other.name),
+        straight: &straight.session.options,
+        resumed: &other.session.options,
     };
     let mut found = Vec::new();
-    let (a, b) = (&resume.sums.kinds, &resumed.kinds);
+    let (a, b) = (&straight.sums.kinds, &other.sums.kinds);
     let kinds: BTreeSet<(Phase, Family)> = a.keys().chain(b.keys()).copied().collect();
     // A row of the embedding's gradient is the sum of its tokens in ascending order, whoever holds
     // the row: how many meet is the data's matter.
@@ -82,8 +75,8 @@ pub(super) fn differences(
     }
     found.extend(layouts.masks());
     found.extend(layouts.samples());
-    if resume.straight.plans_at_full_size != session.plans_at_full_size {
-        let name = &layouts.names.1;
+    if straight.session.plans_at_full_size != other.session.plans_at_full_size {
+        let name = other.name;
         found.push(PlanDifference {
             family: None,
             why: format!("the real job does not divide so: orders on {name} are the small model's"),
@@ -95,7 +88,7 @@ pub(super) fn differences(
 }
 
 struct Layouts<'a> {
-    names: (String, String),
+    names: (&'a str, &'a str),
     straight: &'a TrainOptions,
     resumed: &'a TrainOptions,
 }
@@ -108,7 +101,7 @@ impl Layouts<'_> {
         family: Family,
         (a, b): (Option<&SumKind>, Option<&SumKind>),
     ) -> Option<(String, Acts)> {
-        let (here, there) = (&self.names.0, &self.names.1);
+        let (here, there) = self.names;
         let acts = Acts::of(phase, family);
         let addends = |kind: Option<&SumKind>| kind.map(|kind| kind.addends);
         if addends(a) != addends(b) {
@@ -182,7 +175,7 @@ fn model_ranks(options: &TrainOptions) -> (u32, u32) {
 }
 
 /// Why dropout draws other masks on the other layout, where it does.
-pub(super) fn masks_differ(
+pub(in crate::prove::oracle) fn masks_differ(
     straight: &TrainOptions,
     resumed: &TrainOptions,
 ) -> Option<&'static str> {

@@ -1,12 +1,15 @@
-//! Steps after a resume on another layout, against the straight run's, in the order in which a step
+//! Steps of a run on another layout, against the straight run's, in the order in which a step
 //! computes: token losses, their mean, the norm, then whole tensors of the state.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::judge::Parting;
+use super::{Kept, Side, whole};
 use crate::fault::Component;
 use crate::prove::sweep::Sums;
 use crate::train::{CanonicalState, Coordinates, StateDifference, TrainOptions};
+use crate::world::State;
 
 /// A number that both runs print.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,11 +55,11 @@ pub struct LaterStep {
 }
 
 /// Both runs' whole tensors after a step.
-pub(super) type States = (CanonicalState, CanonicalState);
+pub(in crate::prove::oracle) type States = (CanonicalState, CanonicalState);
 
 impl LaterStep {
     /// `before` are the states after the step before, where they were kept.
-    pub(super) fn new(
+    pub(in crate::prove::oracle) fn new(
         step: u32,
         token_losses: Option<TokenLosses>,
         metrics: Vec<MetricPair>,
@@ -97,8 +100,39 @@ impl LaterStep {
     }
 }
 
+/// Each of `steps` of both runs. The states before the first are those that were kept before it;
+/// copies that drift apart are reported as such, and have no canonical state.
+pub(in crate::prove::oracle) fn compared(
+    (straight, other): (Side<'_>, Side<'_>),
+    (a, b): (Kept<'_>, Kept<'_>),
+    steps: Range<u32>,
+    counts: impl Fn(Component) -> bool,
+) -> Vec<LaterStep> {
+    let states = |step: u32, a: Option<&State>, b: Option<&State>| {
+        let straight = whole(straight.session, step, a?).ok()?;
+        Some((straight, whole(other.session, step, b?).ok()?))
+    };
+    let options = (&*straight.session.options, &*other.session.options);
+    let first = steps.start.saturating_sub(1);
+    let mut before = states(first, Some(a.before), Some(b.before));
+    let mut found = Vec::new();
+    for step in steps {
+        let kept = (
+            a.record.checkpoints.get(&step),
+            b.record.checkpoints.get(&step),
+        );
+        let after = states(step, kept.0, kept.1);
+        let losses = token_losses((options.0, straight.sums), (options.1, other.sums), step);
+        let metrics = metrics(&a.record.metrics, &b.record.metrics, step);
+        let pair = (before.as_ref(), after.as_ref());
+        found.push(LaterStep::new(step, losses, metrics, pair, &counts));
+        before = after;
+    }
+    found
+}
+
 /// The metrics that both runs have of a step, forward before backward.
-pub(super) fn metrics(
+pub(in crate::prove::oracle) fn metrics(
     straight: &BTreeMap<(u32, String), f32>,
     resumed: &BTreeMap<(u32, String), f32>,
     step: u32,
@@ -117,7 +151,7 @@ pub(super) fn metrics(
 }
 
 /// Both runs' token losses of a step; `None` where either has not all of them.
-pub(super) fn token_losses(
+pub(in crate::prove::oracle) fn token_losses(
     straight: (&TrainOptions, &Sums),
     resumed: (&TrainOptions, &Sums),
     step: u32,

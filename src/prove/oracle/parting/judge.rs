@@ -1,6 +1,6 @@
-//! What may part after a resume on another layout. Each place where bits part needs an excuse: a
-//! sum (or a mask) that the layouts do not share and that acts at or before that place. What has
-//! none is a fault of the resume: state that did not arrive, or arrived elsewhere.
+//! What may part in a run on another layout. Each place where bits part needs an excuse: a sum (or
+//! a mask) that the layouts do not share and that acts at or before that place. What has none is a
+//! fault: of a resume, state that did not arrive, or arrived elsewhere.
 
 use super::steps::{LaterStep, MetricPair};
 use super::structure::PlanDifference;
@@ -18,10 +18,10 @@ pub struct Parting {
 }
 
 /// How the place of a token's loss begins.
-pub(super) const FORWARD: &str = "forward";
+pub(in crate::prove::oracle) const FORWARD: &str = "forward";
 
 /// What later steps are judged by.
-pub(super) struct Judge<'a> {
+pub(in crate::prove::oracle) struct Judge<'a> {
     pub plans: &'a [PlanDifference],
     /// Gradients are clipped by their norm.
     pub clips: bool,
