@@ -6,8 +6,9 @@ use std::path::Path;
 
 use bitproof::diagnostic::Source;
 use bitproof::prove::check::reference_run;
+use bitproof::prove::oracle::parting::{Acts, Parameters};
 use bitproof::prove::oracle::res;
-use bitproof::prove::oracle::reshard::{self, Acts, Parameters, Resharding, Resume};
+use bitproof::prove::oracle::reshard::{self, Resharding, Resume};
 use bitproof::prove::outcome::{OracleVerdict, Outcome};
 use bitproof::prove::session::{CheckError, Session};
 use bitproof::prove::sweep::Sweep;
@@ -116,15 +117,21 @@ fn the_state_is_equal_at_load_on_every_layout() {
         for layout in layouts {
             let found = straight.resumed_on(layout, 2);
             assert!(
-                found.is_equal_at_load() && !found.is_broken(),
+                found.run.starts_equal() && !found.run.is_broken(),
                 "{change:?}: {found}"
             );
-            assert!(found.tensors > 100 && found.words > 40_000, "{found}");
             assert!(
-                found.drifts.is_empty() && found.hazards.is_empty(),
+                found.run.tensors > 100 && found.run.words > 40_000,
                 "{found}"
             );
-            assert!(found.points > 0 && found.sensitive.is_empty(), "{found}");
+            assert!(
+                found.run.drifts.is_empty() && found.run.hazards.is_empty(),
+                "{found}"
+            );
+            assert!(
+                found.run.points > 0 && found.run.sensitive.is_empty(),
+                "{found}"
+            );
         }
     }
 }
@@ -135,14 +142,14 @@ fn the_own_layout_comes_back_bit_for_bit() {
     for cut in [1, 2] {
         let found = straight.resumed_on("2x2xNone", cut);
         assert!(
-            found.plans.is_empty() && found.parting().is_none(),
+            found.run.plans.is_empty() && found.run.parting().is_none(),
             "{found}"
         );
-        assert_eq!(found.steps.len() as u32, 3 - cut);
-        for step in &found.steps {
+        assert_eq!(found.run.steps.len() as u32, 3 - cut);
+        for step in &found.run.steps {
             assert_eq!(step.metrics.len(), 2);
             let (total, equal) = step.tensors.expect("kept");
-            assert!(total == equal && total == found.tensors, "{step:?}");
+            assert!(total == equal && total == found.run.tensors, "{step:?}");
         }
         assert!(
             found
@@ -159,8 +166,14 @@ fn optimizer_instances_are_no_part_of_the_state() {
     let change = ("use_distributed_optimizer = true", instances);
     let straight = Straight::new(scenario(change, RESTARTS));
     let found = straight.resumed_on("1x2xNone", 1);
-    assert!(found.is_equal_at_load() && !found.is_broken(), "{found}");
-    assert!(found.drifts.is_empty() && found.plans.len() > 1, "{found}");
+    assert!(
+        found.run.starts_equal() && !found.run.is_broken(),
+        "{found}"
+    );
+    assert!(
+        found.run.drifts.is_empty() && found.run.plans.len() > 1,
+        "{found}"
+    );
 }
 
 /// Chunks of interleaved stages hold other layers and add nothing in another order, but for the
@@ -170,16 +183,17 @@ fn interleaving_alone_changes_no_bit() {
     let straight = Straight::new(scenario(("lr = ", "clip_grad = 0.0\nlr = "), RESTARTS));
     let found = straight.resumed_on("2x2x2", 1);
     assert!(
-        found.plans.is_empty() && found.parting().is_none(),
+        found.run.plans.is_empty() && found.run.parting().is_none(),
         "{found}"
     );
-    assert!(!found.is_broken(), "{found}");
+    assert!(!found.run.is_broken(), "{found}");
     let clipped = Straight::new(plain(RESTARTS)).resumed_on("2x2x2", 1);
     let norm = clipped
+        .run
         .plans
         .iter()
         .find(|plan| plan.family == Some(Family::NormLocal));
-    assert!(norm.is_some() && clipped.is_equal_at_load(), "{clipped}");
+    assert!(norm.is_some() && clipped.run.starts_equal(), "{clipped}");
 }
 
 /// Tensor parallelism's partial sums are rounded to bf16: without them other bits come out, and
@@ -188,8 +202,12 @@ fn interleaving_alone_changes_no_bit() {
 fn other_sums_are_told_with_their_addends() {
     let straight = Straight::new(plain(RESTARTS));
     let found = straight.resumed_on("1x4xNone", 1);
-    assert!(!found.is_broken() && found.parting().is_some(), "{found}");
+    assert!(
+        !found.run.is_broken() && found.run.parting().is_some(),
+        "{found}"
+    );
     let tensor = found
+        .run
         .plans
         .iter()
         .find(|plan| plan.family == Some(Family::TensorParallel));
@@ -219,12 +237,12 @@ fn parting_without_a_reason_is_a_fault() {
     *loss = f32::from_bits(loss.to_bits() ^ 1);
     let found = straight.resumed_on("2x2xNone", 1);
     assert!(
-        found.is_equal_at_load() && found.plans.is_empty(),
+        found.run.starts_equal() && found.run.plans.is_empty(),
         "{found}"
     );
-    assert!(found.is_broken());
-    assert_eq!(found.parting().map(|parting| parting.step), Some(3));
-    assert_eq!(found.unexcused(), found.parting());
+    assert!(found.run.is_broken());
+    assert_eq!(found.run.parting().map(|parting| parting.step), Some(3));
+    assert_eq!(found.run.unexcused(), found.run.parting());
 }
 
 /// A reason excuses what lies behind it, and nothing before: norms that are summed in another order
@@ -233,18 +251,21 @@ fn parting_without_a_reason_is_a_fault() {
 fn a_later_reason_excuses_no_earlier_parting() {
     let mut straight = Straight::new(plain(RESTARTS));
     let sound = straight.resumed_on("2x2x2", 1);
-    assert!(!sound.plans.is_empty() && !sound.is_broken(), "{sound}");
+    assert!(
+        !sound.run.plans.is_empty() && !sound.run.is_broken(),
+        "{sound}"
+    );
     let key = (2, "lm loss".to_string());
     let loss = straight.reference.metrics.get_mut(&key).expect("a loss");
     *loss = f32::from_bits(loss.to_bits() ^ 1);
     let found = straight.resumed_on("2x2x2", 1);
-    let unexcused = found.unexcused().expect("no forward sum is another");
+    let unexcused = found.run.unexcused().expect("no forward sum is another");
     assert!(
         unexcused.step == 2 && unexcused.what.starts_with("lm loss"),
         "{found}"
     );
     assert!(
-        found.is_broken()
+        found.run.is_broken()
             && found
                 .to_string()
                 .contains("no difference of the layouts acts")
@@ -266,10 +287,13 @@ fn gradients_are_excused_by_their_own_trees() {
     let loaded = loaded.unwrap_or_else(|findings| panic!("{findings:?}"));
     let straight = Straight::new(loaded.scenario);
     let own = straight.resumed_on("2x2xNone", 1);
-    assert!(own.plans.is_empty() && own.parting().is_none(), "{own}");
+    assert!(
+        own.run.plans.is_empty() && own.run.parting().is_none(),
+        "{own}"
+    );
     let found = straight.resumed_on("2x2x2", 1);
-    assert!(!found.is_broken(), "{found}");
-    let mut plans = found.plans.iter();
+    assert!(!found.run.is_broken(), "{found}");
+    let mut plans = found.run.plans.iter();
     let gradients = plans.find(|plan| plan.family == Some(Family::DpGradients));
     let gradients = gradients.unwrap_or_else(|| panic!("rings of four start elsewhere: {found}"));
     assert!(gradients.why.contains("elements"), "{}", gradients.why);
@@ -278,7 +302,7 @@ fn gradients_are_excused_by_their_own_trees() {
     };
     assert!(gradients.acts.reach_gradient(names.first().unwrap()));
     assert!(!gradients.acts.reach_gradient("another.weight") && !gradients.acts.reach_forward());
-    let losses = found.steps[0].token_losses.as_ref().expect("kept");
+    let losses = found.run.steps[0].token_losses.as_ref().expect("kept");
     assert!(
         losses.first.is_none() && losses.total == 16 * 8,
         "{losses:?}"
@@ -311,11 +335,11 @@ fn a_parameter_that_changes_unseen_is_caught_in_forward() {
     ] {
         let mut straight = Straight::new(scenario(("lr = ", change), RESTARTS));
         let sound = straight.resumed_on(layout, 1);
-        assert!(!sound.is_broken(), "{sound}");
+        assert!(!sound.run.is_broken(), "{sound}");
         loaded_otherwise(&mut straight, Component::Model, name, 0x3f80_0000);
         let found = straight.resumed_on(layout, 1);
-        assert!(found.is_equal_at_load() && found.is_broken(), "{found}");
-        let unexcused = found.unexcused().unwrap();
+        assert!(found.run.starts_equal() && found.run.is_broken(), "{found}");
+        let unexcused = found.run.unexcused().unwrap();
         assert!(
             unexcused.step == 2 && unexcused.what.starts_with("forward, the loss of token"),
             "{layout}: {unexcused:?}"
@@ -333,8 +357,8 @@ fn a_scheduler_that_resumes_elsewhere_is_caught() {
         ));
         loaded_otherwise(&mut straight, Component::Scheduler, "num_steps", 16);
         let found = straight.resumed_on(layout, 1);
-        assert!(found.is_equal_at_load() && found.is_broken(), "{found}");
-        let second = &found.steps[0];
+        assert!(found.run.starts_equal() && found.run.is_broken(), "{found}");
+        let second = &found.run.steps[0];
         let unexcused: Vec<_> = second
             .partings
             .iter()
@@ -360,7 +384,7 @@ fn copies_that_disagree_have_no_canonical_state() {
     tensor.words[5] ^= 1 << 20;
     let found = straight.resumed_on("1x4xNone", 2);
     assert_eq!(
-        found.refused,
+        found.run.refused,
         Some(CanonicalError::Disagree {
             component: Component::Model,
             name,
@@ -369,7 +393,7 @@ fn copies_that_disagree_have_no_canonical_state() {
         })
     );
     assert!(
-        found.is_broken() && found.to_string().contains("ranks 0 and 2"),
+        found.run.is_broken() && found.to_string().contains("ranks 0 and 2"),
         "{found}"
     );
 }
@@ -386,16 +410,18 @@ fn what_the_checkpoint_lacks_is_named_at_the_load() {
         straight.session.scenario.checkpoint.omit = BTreeSet::from([component]);
         let found = straight.resumed_on("1x4xNone", 2);
         let named: BTreeSet<Component> = found
+            .run
             .differences
             .iter()
             .map(|difference| difference.component)
             .collect();
         if component == Component::Rng {
             // Nobody takes it over where TP or PP differ.
-            assert!(found.is_equal_at_load(), "{found}");
+            assert!(found.run.starts_equal(), "{found}");
             let own = straight.resumed_on("2x2xNone", 2);
             let rng = |found: &Resharding| {
                 found
+                    .run
                     .differences
                     .iter()
                     .any(|differing| differing.component == component)
@@ -405,7 +431,7 @@ fn what_the_checkpoint_lacks_is_named_at_the_load() {
         }
         assert_eq!(named, BTreeSet::from([component]), "{found}");
         assert!(
-            found.is_broken() && found.to_string().contains(component.name()),
+            found.run.is_broken() && found.to_string().contains(component.name()),
             "{found}"
         );
     }
@@ -416,8 +442,8 @@ fn generators_are_not_carried_over_and_said_so() {
     let dropout = ("lr = ", "hidden_dropout = 0.1\nlr = ");
     let straight = Straight::new(scenario(dropout, RESTARTS));
     let found = straight.resumed_on("1x4xNone", 2);
-    assert!(found.is_equal_at_load(), "{found}");
-    assert_eq!(found.not_carried, BTreeSet::from([Component::Rng]));
+    assert!(found.run.starts_equal(), "{found}");
+    assert_eq!(found.run.not_carried, BTreeSet::from([Component::Rng]));
     let text = found.to_string();
     assert!(
         text.contains("rng is not carried over") && text.contains("masks"),
@@ -425,7 +451,7 @@ fn generators_are_not_carried_over_and_said_so() {
     );
     let own = straight.resumed_on("2x2xNone", 2);
     assert!(
-        own.not_carried.is_empty() && own.parting().is_none(),
+        own.run.not_carried.is_empty() && own.run.parting().is_none(),
         "{own}"
     );
 }

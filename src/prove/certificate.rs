@@ -13,9 +13,10 @@ use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::reference::Provenances;
 use crate::prove::oracle::res::Resumption;
+use crate::prove::oracle::topo::Topo;
 use crate::prove::outcome::{
     Certificate, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome, PointCount, Remedy,
-    ReshardResult, ScenarioIdentity, SelfTestResult,
+    ReshardResult, ScenarioIdentity, SelfTestResult, TopoResult,
 };
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
@@ -80,9 +81,10 @@ pub(super) fn outcome(
             .iter()
             .map(ReshardResult::from)
             .collect(),
+        topo: findings.topo.iter().map(TopoResult::from).collect(),
         vacuity: match is_replay {
             true => Vec::new(),
-            false => vacuity::findings(&session.scenario, &findings.sweep, &findings.reference),
+            false => vacuity::findings(session, &findings),
         },
         first_divergence: first_divergence::of(session, &findings),
         replay: replay_token(session, &findings, grade),
@@ -172,11 +174,13 @@ fn hazards(findings: &Findings) -> Vec<Hazard> {
     let resumptions = findings.resumptions.iter().flatten();
     let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
     let reshardings = findings.reshardings.iter();
-    let resharded = reshardings.flat_map(|resharding| &resharding.hazards);
+    let resharded = reshardings.flat_map(|resharding| &resharding.run.hazards);
+    let varied = findings.topo.iter();
+    let varied = varied.flat_map(|found| &found.run.hazards);
     let mut known: Vec<&crate::world::Hazard> = own.iter().collect();
     let saving = findings.snapshots.iter();
     let saving = saving.flat_map(|snapshots| &snapshots.hazards);
-    for hazard in saving.chain(resumed).chain(resharded) {
+    for hazard in saving.chain(resumed).chain(resharded).chain(varied) {
         if !known.iter().any(|one| reversal::is_same(one, hazard)) {
             known.push(hazard);
         }
@@ -204,6 +208,7 @@ fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
                 OracleKind::R2R => r2r_result(findings),
                 OracleKind::RES => res_result(findings),
                 OracleKind::XR => xr_result(findings),
+                OracleKind::TOPO => topo_result(findings),
                 OracleKind::REF => ref_result(findings),
             }
         })
@@ -255,6 +260,44 @@ fn r2r_result(findings: &Findings) -> OracleResult {
     oracle_result(OracleKind::R2R, verdict, comparisons, detail)
 }
 
+fn topo_result(findings: &Findings) -> OracleResult {
+    let result = |verdict, compared, detail| {
+        oracle_result(OracleKind::TOPO, verdict, compared, Some(detail))
+    };
+    let of = |found: &Topo| {
+        let steps = found.run.steps.iter();
+        let tensors: u64 = steps.filter_map(|step| Some(step.tensors?.0)).sum();
+        found.run.tensors + tensors
+    };
+    let compared = findings.topo.iter().map(of).sum();
+    if findings.topo.is_empty() {
+        let detail = match findings.reference.drifts.is_empty() {
+            true => "a replay varies nothing",
+            false => "copies differ: there is no whole state to compare",
+        };
+        return result(OracleVerdict::NotChecked, 0, detail.to_string());
+    }
+    let mut failing = findings.topo.iter().filter(|found| found.fails());
+    if let Some(found) = failing.next() {
+        return result(OracleVerdict::Different, compared, found.to_string());
+    }
+    let differing = findings
+        .topo
+        .iter()
+        .filter(|found| found.run.parting().is_some());
+    let runs = findings.topo.len();
+    match differing.count() {
+        0 => {
+            let detail = format!("{runs} other sizes or places, whole tensors of each step");
+            result(OracleVerdict::Equal, compared, detail)
+        }
+        some => {
+            let detail = format!("{some} of {runs} other sizes or places differ, as they may");
+            result(OracleVerdict::EqualInPart, compared, detail)
+        }
+    }
+}
+
 fn res_result(findings: &Findings) -> OracleResult {
     let resumptions = findings.resumptions.as_deref().unwrap_or_default();
     if resumptions.is_empty() && findings.reshardings.is_empty() {
@@ -267,7 +310,11 @@ fn res_result(findings: &Findings) -> OracleResult {
     let found = resumptions.iter().map(|(_, found)| found);
     let words: u64 = found.clone().map(|found| found.words_compared).sum();
     let steps: u64 = found.map(|found| found.steps_compared).sum();
-    let whole: u64 = findings.reshardings.iter().map(|found| found.words).sum();
+    let whole: u64 = findings
+        .reshardings
+        .iter()
+        .map(|found| found.run.words)
+        .sum();
     let result = |verdict, detail| {
         oracle_result(
             OracleKind::RES,
@@ -293,8 +340,9 @@ fn res_result(findings: &Findings) -> OracleResult {
             ..result(OracleVerdict::Different, detail)
         };
     }
-    if let Some(found) = findings.reshardings.iter().find(|found| found.fails()) {
+    if let Some(found) = findings.reshardings.iter().find(|found| found.run.fails()) {
         let components: BTreeSet<Component> = found
+            .run
             .differences
             .iter()
             .map(|differing| differing.component)
@@ -390,7 +438,10 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
 fn xr_result(findings: &Findings) -> OracleResult {
     let resumptions = findings.resumptions.iter().flatten();
     let resumed = resumptions.flat_map(|(_, resumption)| &resumption.drifts);
-    let resharded = findings.reshardings.iter().flat_map(|found| &found.drifts);
+    let resharded = findings
+        .reshardings
+        .iter()
+        .flat_map(|found| &found.run.drifts);
     let mut drifts = findings
         .reference
         .drifts
@@ -458,7 +509,7 @@ fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<
         return Some(token::of_restart(session, place as u32, found.cut).encode());
     }
     let mut reshardings = findings.reshardings.iter();
-    let found = reshardings.find(|found| found.parts())?;
+    let found = reshardings.find(|found| found.run.parts())?;
     let layouts = &session.scenario.checkpoint.reshard;
     let place = layouts.iter().position(|known| *known == found.to)?;
     Some(token::of_resharding(session, place as u32, found.cut).encode())

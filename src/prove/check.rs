@@ -12,6 +12,7 @@ use crate::prove::oracle::reference::{self, Provenances};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
 use crate::prove::oracle::snapshot::{self, Snapshots};
+use crate::prove::oracle::topo::{self, Topo};
 use crate::prove::outcome::{MutantScore, Outcome};
 use crate::prove::queries::{self, Queries};
 use crate::prove::remedy;
@@ -58,6 +59,8 @@ pub struct Findings {
     pub snapshots: Option<Snapshots>,
     /// Resumes on other layouts.
     pub reshardings: Vec<Resharding>,
+    /// Other sizes and places.
+    pub topo: Vec<Topo>,
     /// Who contributed to the gradients; `None` when REF was not asked for.
     pub provenances: Option<Provenances>,
     pub mutants: MutantScore,
@@ -80,6 +83,7 @@ impl Findings {
             resumptions: None,
             snapshots: None,
             reshardings: Vec::new(),
+            topo: Vec::new(),
             provenances: None,
             mutants: MutantScore::default(),
             effect: None,
@@ -119,11 +123,14 @@ pub fn check(
     faults::refuse_unmet(&mut session)?;
 
     let mut reshardings = reshardings(&session, &reference, &sweep, progress)?;
+    let mut topo = varied(&session, &reference, &sweep, progress)?;
     let resumed = resumptions.iter_mut().flatten();
     let resumed = resumed.map(|(_, found)| &mut found.hazards);
-    let resharded = reshardings.iter_mut().map(|found| &mut found.hazards);
+    let resharded = reshardings.iter_mut();
+    let resharded = resharded.map(|found| &mut found.run.hazards);
     let saving = snapshots.iter_mut().map(|found| &mut found.hazards);
-    for hazards in saving.chain(resumed).chain(resharded) {
+    let varied = topo.iter_mut().map(|found| &mut found.run.hazards);
+    for hazards in saving.chain(resumed).chain(resharded).chain(varied) {
         hazards.retain(|hazard| !reversals.is_ordered(hazard));
     }
 
@@ -141,6 +148,7 @@ pub fn check(
         resumptions,
         snapshots,
         reshardings,
+        topo,
         provenances,
         mutants,
         effect,
@@ -207,6 +215,7 @@ pub fn reference_run(
         cuts,
         hazard_steps_max: memory::hazard_steps(scenario),
         measure_writes: true,
+        keep_setup: !scenario.topo.is_empty(),
         faults: session.corruption(),
         ..RunOptions::default()
     };
@@ -291,6 +300,24 @@ fn reshardings(
     let runs = plan.reshard.len() * plan.cuts().len();
     progress.begin("resumes on other layouts", runs as u64);
     let found = reshard::resume_all(session, reference, sweep, progress)?;
+    progress.end();
+    Ok(found)
+}
+
+/// Runs of other sizes and in other places, where TOPO is asked for.
+fn varied(
+    session: &Session,
+    reference: &RunRecord,
+    sweep: &Sweep,
+    progress: &dyn Progress,
+) -> Result<Vec<Topo>, CheckError> {
+    let asked = session.scenario.oracles.contains(&OracleKind::TOPO);
+    // Copies that differ have no whole state: the drift is the finding.
+    if session.scenario.topo.is_empty() || !asked || !reference.drifts.is_empty() {
+        return Ok(Vec::new());
+    }
+    progress.begin("other sizes and places", session.scenario.topo.len() as u64);
+    let found = topo::vary_all(session, reference, &sweep.sums, progress)?;
     progress.end();
     Ok(found)
 }

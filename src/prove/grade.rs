@@ -5,10 +5,11 @@ use crate::numerics::ladder::Rung;
 use crate::prove::check::Findings;
 use crate::prove::effect::Effect;
 use crate::prove::native::NativeRaces;
+use crate::prove::oracle::parting::OtherRun;
 use crate::prove::oracle::reference::Provenances;
 use crate::prove::oracle::res::Resumption;
-use crate::prove::oracle::reshard::Resharding;
 use crate::prove::oracle::snapshot::Snapshots;
+use crate::prove::oracle::topo::Topo;
 use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
@@ -72,9 +73,10 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     // A recomputation that differs is no matter of copies: its gradients are of another forward.
     let mut all = findings.reference.drifts.iter();
     let is_recomputed = all.any(|drift| drift.microbatch.is_some());
-    // Copies that differ are no state that another layout could resume from.
-    let resharded = !session.scenario.checkpoint.reshard.is_empty();
-    if ((asked || resharded) && drifts > 0) || is_recomputed {
+    // Copies that differ are no state that another layout could resume from, or be compared with.
+    let scenario = &session.scenario;
+    let moved = !scenario.checkpoint.reshard.is_empty() || !scenario.topo.is_empty();
+    if ((asked || moved) && drifts > 0) || is_recomputed {
         grade = grade.max(Grade::Divergent);
     }
     let hazards = &findings.reference.hazards;
@@ -92,6 +94,9 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     grade = grade.max(of_metrics(&findings.reference));
     if let Some(provenances) = &findings.provenances {
         grade = grade.max(of_provenances(provenances));
+    }
+    for found in &findings.topo {
+        grade = grade.max(of_topo(found, session.scenario.accept_input));
     }
     if let Some(Some(difference)) = &findings.second {
         // What reads unordered or unwritten memory has had another choice than before, unless the
@@ -161,18 +166,42 @@ fn resumed(findings: &Findings, reach: Reach) -> Grade {
         grade = grade.max(of_resumption(found, sensitive));
     }
     for found in &findings.reshardings {
-        // Another layout has sums of its own.
-        grade = grade.max(of_rung(found.worst.get(&reach).copied()));
-        let mut sensitive = found.sensitive.keys();
-        let is_broken = found.is_broken() || !found.drifts.is_empty();
-        if is_broken || sensitive.any(|of| *of <= reach) {
-            grade = grade.max(Grade::Divergent);
-        }
-        if !found.hazards.is_empty() {
-            grade = grade.max(Grade::Hazard);
-        }
+        grade = grade.max(of_other_run(&found.run, reach));
     }
     grade
+}
+
+/// A run on another layout, which has sums of its own.
+fn of_other_run(found: &OtherRun, reach: Reach) -> Grade {
+    let mut grade = of_rung(found.worst.get(&reach).copied());
+    let mut sensitive = found.sensitive.keys();
+    let is_broken = found.is_broken() || !found.drifts.is_empty();
+    if is_broken || sensitive.any(|of| *of <= reach) {
+        grade = grade.max(Grade::Divergent);
+    }
+    if !found.hazards.is_empty() {
+        grade = grade.max(Grade::Hazard);
+    }
+    grade
+}
+
+/// The job of another size or in another place.
+fn of_topo(found: &Topo, accept_input: bool) -> Grade {
+    let mut grade = of_other_run(&found.run, Reach::Within);
+    if found.fails() {
+        return grade.max(Grade::Divergent);
+    }
+    if found.may_differ {
+        return grade;
+    }
+    if found.is_equal_by_input() {
+        grade = grade.max(Grade::ProvedOnThisInput);
+    }
+    match (found.too_few.is_empty(), accept_input) {
+        (true, _) => grade,
+        (false, true) => grade.max(Grade::ProvedOnThisInput),
+        (false, false) => grade.max(Grade::Vacuous),
+    }
 }
 
 /// What one resumed run says, with so many points that are sensitive in it: all that RES calls a
@@ -261,7 +290,7 @@ pub(super) fn of_replayed_restart(found: &[(Vec<u32>, Resumption)]) -> Verdicts 
 }
 
 /// The verdict of a replay of a resume on another layout that was found to fail.
-pub(super) fn of_replayed_resharding(found: &Resharding) -> Verdicts {
+pub(super) fn of_replayed_resharding(found: &OtherRun) -> Verdicts {
     // Across allocations only where nothing else failed.
     let is_within = found.is_broken()
         || found.sensitive.contains_key(&Reach::Within)

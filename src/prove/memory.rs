@@ -23,8 +23,9 @@ const PROCESS_BYTES: u64 = 64 << 20;
 /// * `snapshots = (cuts + 1) * arenas`, or none without a cut: the live-in set of each cut is
 ///   measured on a copy, and a resumed run keeps one of what its set-up left;
 /// * `states = (cuts + 2) * 4 (parameters + main parameters + two moments)`: the last step's and a
-///   loaded one beside those of the cuts; where a run is resumed on other layouts, two steps after
-///   each cut are kept as well, and all of it twice, with four states of whole tensors;
+///   loaded one beside those of the cuts; where a run is resumed on other layouts or varied, two steps
+///   after each cut, or the first two, are kept as well, and all of it twice, with four states of
+///   whole tensors;
 /// * `host = 256 KiB` for a thread's stack and its commands, and 64 MiB for the process.
 ///
 /// Peaks of runs with 16 and 2,432 ranks were between 0.67 and 1.01 of it.
@@ -44,24 +45,18 @@ impl Memory {
     /// A recipe that the training program cannot take has no size.
     pub fn of(scenario: &Scenario) -> Result<Memory, OptionsError> {
         let (mut arenas, mut states) = sizes(&scenario.recipe)?;
-        let layouts = &scenario.checkpoint.reshard;
-        for layout in layouts {
-            // One that the recipe does not admit was refused when the scenario was read.
-            if let Ok(recipe) = scenario.recipe.resharded(*layout) {
-                let (other_arenas, other_states) = sizes(&recipe)?;
-                arenas = arenas.max(other_arenas);
-                states = states.max(other_states);
-            }
+        let mut ranks = scenario.recipe.world_size;
+        for recipe in other_recipes(scenario) {
+            let (other_arenas, other_states) = sizes(&recipe)?;
+            arenas = arenas.max(other_arenas);
+            states = states.max(other_states);
+            ranks = ranks.max(recipe.world_size);
         }
-        let ranks = scenario.recipe.world_size;
         let cuts = cuts(scenario).len() as u64;
         let kept = states_kept(scenario).len() as u64;
         // On another layout: what it keeps, what it loads, and four states of whole tensors.
-        let copies = if layouts.is_empty() {
-            kept + 1
-        } else {
-            2 * kept + 5
-        };
+        let is_alone = other_recipes(scenario).next().is_none();
+        let copies = if is_alone { kept + 1 } else { 2 * kept + 5 };
         Ok(Memory {
             ranks,
             arenas,
@@ -82,15 +77,22 @@ impl Memory {
     }
 }
 
+/// The recipe on other layouts, and of other sizes, that the scenario runs as well. A layout that
+/// the recipe does not admit was refused when the scenario was read.
+fn other_recipes(scenario: &Scenario) -> impl Iterator<Item = Recipe> {
+    let layouts = scenario.checkpoint.reshard.iter();
+    let layouts = layouts.filter_map(|layout| scenario.recipe.resharded(*layout).ok());
+    let varied = scenario.topo.iter();
+    layouts.chain(varied.map(|variation| variation.recipe.clone()))
+}
+
 /// Words of the largest arena of one rank, on any of the scenario's layouts.
 ///
 /// # Errors
 /// As [`Memory::of`].
 pub(super) fn largest_arena(scenario: &Scenario) -> Result<u64, OptionsError> {
-    let others = scenario.checkpoint.reshard.iter();
-    let others = others.filter_map(|layout| scenario.recipe.resharded(*layout).ok());
     let mut largest = 0;
-    for recipe in others.chain([scenario.recipe.clone()]) {
+    for recipe in other_recipes(scenario).chain([scenario.recipe.clone()]) {
         let options = TrainOptions::from(&recipe);
         options.check()?;
         let stages = 0..options.layout.pipeline_model_parallel_size;
@@ -145,12 +147,17 @@ const STATES_AFTER_A_CUT: u32 = 2;
 pub(super) fn states_kept(scenario: &Scenario) -> BTreeSet<u32> {
     let cuts = cuts(scenario);
     let mut kept: BTreeSet<u32> = cuts.iter().copied().chain([1, scenario.steps]).collect();
+    let mut starts = BTreeSet::new();
     if !scenario.checkpoint.reshard.is_empty() {
-        let after = cuts
-            .iter()
-            .flat_map(|cut| cut + 1..=cut + STATES_AFTER_A_CUT);
-        kept.extend(after.filter(|step| *step < scenario.steps));
+        starts.extend(&cuts);
     }
+    if !scenario.topo.is_empty() {
+        starts.insert(0);
+    }
+    let after = starts
+        .iter()
+        .flat_map(|cut| cut + 1..=cut + STATES_AFTER_A_CUT);
+    kept.extend(after.filter(|step| *step < scenario.steps));
     kept
 }
 

@@ -9,7 +9,7 @@ use crate::model::RESTORE_RNG;
 use crate::numerics::Dtype;
 use crate::prove::oracle::r2r::first_difference;
 use crate::prove::oracle::res::{self, Restart};
-use crate::prove::oracle::{family_name, reshard};
+use crate::prove::oracle::{family_name, reshard, topo};
 use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Catalogue, FoldSite, Reach, Sums, Sweep};
@@ -87,7 +87,40 @@ pub fn score(
         tell();
     }
     reshard_faults(session, nursery, &mut score)?;
+    topo_faults(session, nursery, &mut score)?;
     Ok(score)
+}
+
+/// Faults of other sizes and places, where the scenario has one: the first stands for all.
+fn topo_faults(
+    session: &Session,
+    nursery: &Nursery<'_>,
+    score: &mut MutantScore,
+) -> Result<(), CheckError> {
+    let Some(variation) = session.scenario.topo.first() else {
+        return Ok(());
+    };
+    // What has no whole state was refused before.
+    if !nursery.straight.drifts.is_empty() {
+        return Ok(());
+    }
+    let varied = topo::Varied {
+        straight: session,
+        reference: nursery.straight,
+        sums: nursery.sums,
+    };
+    for planted in topo::plant(&varied, variation)? {
+        let fate = match (planted.is_hidden, planted.missed) {
+            (true, _) => Fate::NotPlanted,
+            (false, None) => Fate::Caught,
+            (false, Some(reason)) => Fate::Missed {
+                site: format!("`{}`", variation.name),
+                reason,
+            },
+        };
+        score.take(planted.kind.to_string(), fate);
+    }
+    Ok(())
 }
 
 /// Faults of a resume on another layout, where the scenario has one: the first stands for all.

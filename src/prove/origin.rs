@@ -36,6 +36,7 @@ pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
         .or_else(|| drifted(session, findings))
         .or_else(|| reordered(session, findings))
         .or_else(|| resumed(findings))
+        .or_else(|| varied(findings))
 }
 
 fn origin(class: OriginClass, oracle: OracleKind, what: String) -> Option<Origin> {
@@ -133,8 +134,18 @@ fn resumed(findings: &Findings) -> Option<Origin> {
         return origin(class, OracleKind::RES, what);
     }
     let mut resharded = findings.reshardings.iter();
-    let found = resharded.find(|found| found.fails())?;
+    let found = resharded.find(|found| found.run.fails())?;
     origin(OriginClass::LostState, OracleKind::RES, found.to_string())
+}
+
+/// Another size or place: sums that it orders otherwise, or something else that depends on it.
+fn varied(findings: &Findings) -> Option<Origin> {
+    let found = findings.topo.iter().find(|found| found.fails())?;
+    let class = match found.run.is_broken() {
+        true => OriginClass::MeshDependence,
+        false => OriginClass::AlgorithmSelection,
+    };
+    origin(class, OracleKind::TOPO, found.to_string())
 }
 
 /// A sum whose order varies.

@@ -9,6 +9,7 @@ use crate::prove::Origin;
 use crate::prove::native::NativeRaces;
 use crate::prove::oracle::parting::LaterStep;
 use crate::prove::oracle::reshard::Resharding;
+use crate::prove::oracle::topo::Topo;
 use crate::prove::sweep::Reach;
 use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, Grade, Imported, OracleKind};
@@ -52,6 +53,8 @@ pub struct Outcome {
     pub oracles: Vec<OracleResult>,
     /// Resumes on other layouts, part of RES.
     pub reshardings: Vec<ReshardResult>,
+    /// Other sizes and places of the job.
+    pub topo: Vec<TopoResult>,
     pub mutants: MutantScore,
     /// True atomics on an adapter; `None` where they were not asked for.
     pub native_races: Option<NativeRaces>,
@@ -238,29 +241,85 @@ pub struct ReshardParting {
 
 impl From<&Resharding> for ReshardResult {
     fn from(found: &Resharding) -> ReshardResult {
-        let count = |reach: Reach| found.sensitive.get(&reach).copied().unwrap_or(0);
+        let count = |reach: Reach| found.run.sensitive.get(&reach).copied().unwrap_or(0);
         ReshardResult {
             from: found.from.to_string(),
             to: found.to.to_string(),
             after_step: found.cut,
-            verdict: match (found.is_broken(), found.is_in_part()) {
+            verdict: match (found.run.is_broken(), found.is_in_part()) {
                 (true, _) => OracleVerdict::Different,
                 (false, true) => OracleVerdict::EqualInPart,
                 (false, false) => OracleVerdict::Equal,
             },
-            tensors: found.tensors,
-            words: found.words,
-            differing: found.differences.iter().map(ToString::to_string).collect(),
-            not_carried: found.not_carried.iter().copied().collect(),
-            plans_differ: found.plans.iter().map(ToString::to_string).collect(),
-            steps: found.steps.iter().map(ReshardStep::from).collect(),
-            first_step: found.parting().map(|parting| parting.step),
-            unexcused: found
-                .unexcused()
-                .map(|parting| format!("step {}, {}", parting.step, parting.what)),
-            points: found.points,
+            tensors: found.run.tensors,
+            words: found.run.words,
+            differing: found
+                .run
+                .differences
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            not_carried: found.run.not_carried.iter().copied().collect(),
+            plans_differ: found.run.plans.iter().map(ToString::to_string).collect(),
+            steps: found.run.steps.iter().map(ReshardStep::from).collect(),
+            first_step: found.run.parting().map(|parting| parting.step),
+            unexcused: found.run.unexcused().map(ToString::to_string),
+            points: found.run.points,
             sensitive: count(Reach::Within),
             sensitive_across: count(Reach::Across),
+            summary: found.to_string(),
+        }
+    }
+}
+
+/// The job of another size or in another place.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TopoResult {
+    pub name: String,
+    /// What is another there.
+    pub changes: Vec<String>,
+    /// It need not be equal.
+    pub may_differ: bool,
+    /// `EqualInPart` where it differs, and may.
+    pub verdict: OracleVerdict,
+    /// Every sum has one plan on both sides: equal for all finite inputs.
+    pub same_plans: bool,
+    /// Whole tensors and words that were compared before the first step, and those that differ.
+    pub tensors: u64,
+    pub words: u64,
+    pub differing: Vec<String>,
+    pub not_carried: Vec<Component>,
+    /// Sums that the two do not share.
+    pub plans_differ: Vec<String>,
+    pub steps: Vec<ReshardStep>,
+    pub first_step: Option<u32>,
+    /// The first place that parts although no plan differs that acts at or before it.
+    pub unexcused: Option<String>,
+    pub summary: String,
+}
+
+impl From<&Topo> for TopoResult {
+    fn from(found: &Topo) -> TopoResult {
+        let run = &found.run;
+        let parting = run.parting();
+        TopoResult {
+            name: found.name.clone(),
+            changes: found.changes.clone(),
+            may_differ: found.may_differ,
+            verdict: match (found.fails(), parting.is_some()) {
+                (true, _) => OracleVerdict::Different,
+                (false, true) => OracleVerdict::EqualInPart,
+                (false, false) => OracleVerdict::Equal,
+            },
+            same_plans: run.plans.is_empty(),
+            tensors: run.tensors,
+            words: run.words,
+            differing: run.differences.iter().map(ToString::to_string).collect(),
+            not_carried: run.not_carried.iter().copied().collect(),
+            plans_differ: run.plans.iter().map(ToString::to_string).collect(),
+            steps: run.steps.iter().map(ReshardStep::from).collect(),
+            first_step: parting.map(|parting| parting.step),
+            unexcused: run.unexcused().map(ToString::to_string),
             summary: found.to_string(),
         }
     }

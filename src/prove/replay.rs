@@ -199,10 +199,10 @@ fn replay_resharding(
         cut,
     };
     let found = resume.on(&mut resharded)?;
-    if !found.fails() {
+    if !found.run.fails() {
         return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
     }
-    let verdicts = grade::of_replayed_resharding(&found);
+    let verdicts = grade::of_replayed_resharding(&found.run);
     let findings = Findings {
         reshardings: vec![found],
         ..Findings::of_replay(reference, sweep)

@@ -331,6 +331,11 @@ impl Session {
         Ok(())
     }
 
+    /// Runs of other layouts or sizes are laid beside this one's.
+    fn is_compared_with_other_layouts(&self) -> bool {
+        !self.scenario.checkpoint.reshard.is_empty() || !self.scenario.topo.is_empty()
+    }
+
     pub fn sweep_options(&self) -> SweepOptions {
         SweepOptions {
             seed: self.scenario.seed,
@@ -347,9 +352,9 @@ impl Session {
                 true => None,
                 false => Some(self.world.plans.clone()),
             },
-            sums: match self.scenario.checkpoint.reshard.is_empty() {
-                true => None,
-                false => Some(memory::states_kept(&self.scenario)),
+            sums: match self.is_compared_with_other_layouts() {
+                false => None,
+                true => Some(memory::states_kept(&self.scenario)),
             },
         }
     }

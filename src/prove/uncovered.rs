@@ -34,6 +34,9 @@ pub(super) fn sentences(session: &Session) -> Vec<String> {
                 .to_string()
         }
     });
+    if session.scenario.topo.is_empty() && session.scenario.free.is_empty() {
+        list.push("other placements, node counts, message and bucket sizes".to_string());
+    }
     if !session.scenario.checkpoint.reshard.is_empty() {
         list.push(
             "whether the sums of the other layouts could have differed at full size: check each \

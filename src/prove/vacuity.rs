@@ -2,21 +2,51 @@
 //! sums that the scenario does not have at all.
 
 use crate::numerics::ladder::Rung;
+use crate::prove::check::Findings;
 use crate::prove::full_size::FullSizeCounts;
+use crate::prove::oracle::topo::Topo;
 use crate::prove::outcome::{VacuityFinding, VacuityReason};
+use crate::prove::session::Session;
 use crate::prove::sweep::{Silence, SilentPoint, Sweep};
 use crate::prove::switch::families_of;
 use crate::recipe::{LocalOrder, PositionEmbedding};
 use crate::scenario::Scenario;
 use crate::world::{Choice, Family, RunRecord};
 
-/// Everything that could not have failed: steps of the reference run that are not finite, then
-/// silent points.
-pub fn findings(scenario: &Scenario, sweep: &Sweep, reference: &RunRecord) -> Vec<VacuityFinding> {
+/// Everything that could not have failed: steps of the reference run that are not finite, silent
+/// points, and sums of two addends that another place cannot reorder.
+pub(super) fn findings(session: &Session, findings: &Findings) -> Vec<VacuityFinding> {
+    let (sweep, reference) = (&findings.sweep, &findings.reference);
     let mut found: Vec<VacuityFinding> = not_finite(reference).into_iter().collect();
     found.extend(silent(sweep));
-    found.extend(absent(scenario, sweep));
+    found.extend(absent(&session.scenario, sweep));
+    for few in findings.topo.iter().flat_map(commuting) {
+        let is_known = found.iter().any(|known| known.family == few.family);
+        if !is_known {
+            found.push(few);
+        }
+    }
     found
+}
+
+/// Sums over ranks that have one plan in every place, as they have two addends.
+fn commuting(topo: &Topo) -> Vec<VacuityFinding> {
+    if topo.may_differ || topo.fails() {
+        return Vec::new();
+    }
+    let few = topo
+        .too_few
+        .iter()
+        .map(|(family, here, full)| VacuityFinding {
+            family: *family,
+            reason: VacuityReason::TooFewAddends,
+            site: None,
+            points: 0,
+            addends_here: *here,
+            addends_at_full_size: u64::from(*full),
+            change: format!("{} >= 3 (4 or 8 say more)", key(*family)),
+        });
+    few.collect()
 }
 
 /// Steps whose loss or norm is no finite number. What proves an order proves it for finite inputs,

@@ -68,6 +68,7 @@ impl Report {
             "origin": outcome.origin,
             "oracles": oracles(outcome),
             "reshardings": outcome.reshardings,
+            "topo": outcome.topo,
             "mutants": outcome.mutants,
             "native_races": outcome.native_races,
             "vacuity": outcome.vacuity,

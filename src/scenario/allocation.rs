@@ -57,7 +57,7 @@ pub(super) fn read(reader: &mut Reader<'_>, site: &Site<'_>, free: &BTreeSet<Fre
 }
 
 /// A path, or a table with `name` and `text`.
-fn one(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>) -> Option<Given> {
+pub(super) fn one(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>) -> Option<Given> {
     let source = match &item.value {
         Value::Text(path) => file(path, &item.place, site, reader.findings)?,
         Value::Table(table) => {

@@ -5,7 +5,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{CheckpointPlan, Data, Expectation, Faults, Free, FullSize, OracleKind, Scenario};
+use super::{
+    AllocationFile, CheckpointPlan, Data, Expectation, Faults, Free, FullSize, OracleKind,
+    Scenario, Variation,
+};
 use crate::recipe::Recipe;
 
 /// Changes whenever the meaning of a hashed field changes; part of every content hash.
@@ -23,6 +26,8 @@ struct Content<'a> {
     oracles: &'a BTreeSet<OracleKind>,
     steps: u32,
     checkpoint: &'a CheckpointPlan,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    topo: Vec<InlineVariation<'a>>,
     #[serde(skip_serializing_if = "Faults::is_empty")]
     fault: &'a Faults,
     full_size: &'a Option<FullSize>,
@@ -51,6 +56,8 @@ struct SelfContained<'a> {
     data_blake3: Option<String>,
     allocations: Vec<InlineAllocation<'a>>,
     checkpoint: &'a CheckpointPlan,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    topo: Vec<InlineVariation<'a>>,
     #[serde(skip_serializing_if = "Faults::is_empty")]
     fault: &'a Faults,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +76,35 @@ pub(super) fn is_true(value: &bool) -> bool {
 struct InlineAllocation<'a> {
     name: &'a str,
     text: &'a str,
+}
+
+#[derive(Serialize)]
+struct InlineVariation<'a> {
+    name: &'a str,
+    may_differ: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocation: Option<InlineAllocation<'a>>,
+    recipe: &'a Recipe,
+}
+
+impl<'a> InlineVariation<'a> {
+    fn of(variation: &'a Variation) -> InlineVariation<'a> {
+        InlineVariation {
+            name: &variation.name,
+            may_differ: variation.may_differ,
+            allocation: variation.allocation.as_ref().map(InlineAllocation::of),
+            recipe: &variation.recipe,
+        }
+    }
+}
+
+impl<'a> InlineAllocation<'a> {
+    fn of(file: &'a AllocationFile) -> InlineAllocation<'a> {
+        InlineAllocation {
+            name: &file.name,
+            text: &file.source.text,
+        }
+    }
 }
 
 impl Data {
@@ -111,6 +147,7 @@ impl Scenario {
             oracles: &self.oracles,
             steps: self.steps,
             checkpoint: &self.checkpoint,
+            topo: self.topo.iter().map(InlineVariation::of).collect(),
             fault: &self.faults,
             full_size: &self.full_size,
             data: match self.data.blake3() {
@@ -146,15 +183,9 @@ impl Scenario {
             environment_known: self.environment_known,
             data,
             data_blake3: self.data.blake3().map(|hash| hash.to_string()),
-            allocations: self
-                .allocations
-                .iter()
-                .map(|file| InlineAllocation {
-                    name: &file.name,
-                    text: &file.source.text,
-                })
-                .collect(),
+            allocations: self.allocations.iter().map(InlineAllocation::of).collect(),
             checkpoint: &self.checkpoint,
+            topo: self.topo.iter().map(InlineVariation::of).collect(),
             fault: &self.faults,
             full_size: &self.full_size,
             expect: &self.expect,

@@ -137,7 +137,7 @@ fn document(source: &Source, overrides: &Overrides, findings: &mut Findings) -> 
 }
 
 /// Keys of a scenario that no recipe has: what `--set` means by them around a bare recipe, too.
-const SCENARIO_KEYS: [&str; 11] = [
+const SCENARIO_KEYS: [&str; 12] = [
     "recipe",
     "accept",
     "allocations",
@@ -149,6 +149,7 @@ const SCENARIO_KEYS: [&str; 11] = [
     "full_size",
     "oracles",
     "steps",
+    "topo",
 ];
 
 /// `document` with the command line's assignments on top. In a document made from a bare recipe

@@ -17,6 +17,7 @@ mod read;
 mod reshard;
 #[cfg(feature = "strategies")]
 pub mod strategies;
+mod topo;
 
 pub use choice::{ChoiceVariable, Scope, Values};
 pub use faults::Faults;
@@ -27,6 +28,7 @@ pub use import::{Import, import};
 pub use imported::Imported;
 pub use load::{Loaded, Overrides, unreadable};
 pub use origin::OriginClass;
+pub use topo::Variation;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -45,6 +47,8 @@ pub const ALLOCATIONS_MAX: usize = 64;
 pub const RESTARTS_MAX: usize = 64;
 /// Layouts that one scenario is resumed on.
 pub const RESHARDS_MAX: usize = 8;
+/// Other sizes and places that one scenario is compared with.
+pub const VARIATIONS_MAX: usize = 16;
 /// Faults of one scenario.
 pub const FAULTS_MAX: usize = 64;
 /// Longest training text: 1 GiB.
@@ -59,15 +63,18 @@ pub enum OracleKind {
     RES,
     /// Copies that must agree across ranks.
     XR,
+    /// Other sizes and places of the same job.
+    TOPO,
     /// What a serial run would add: each contribution to each gradient exactly once.
     REF,
 }
 
 impl OracleKind {
-    pub const ALL: [OracleKind; 4] = [
+    pub const ALL: [OracleKind; 5] = [
         OracleKind::R2R,
         OracleKind::RES,
         OracleKind::XR,
+        OracleKind::TOPO,
         OracleKind::REF,
     ];
 
@@ -76,6 +83,7 @@ impl OracleKind {
             OracleKind::R2R => "R2R",
             OracleKind::RES => "RES",
             OracleKind::XR => "XR",
+            OracleKind::TOPO => "TOPO",
             OracleKind::REF => "REF",
         }
     }
@@ -193,6 +201,8 @@ pub struct Scenario {
     pub free: BTreeSet<Free>,
     pub oracles: BTreeSet<OracleKind>,
     pub checkpoint: CheckpointPlan,
+    /// Other sizes and places of the job, of which TOPO compares each with this one.
+    pub topo: Vec<Variation>,
     /// What is wrong with the recipe, on purpose.
     pub faults: Faults,
     /// The job that this scenario stands for.
@@ -216,7 +226,11 @@ impl Scenario {
     /// Whether a check would compare nothing at all.
     pub fn compares_nothing(&self) -> bool {
         let restarts = self.checkpoint.restarts.is_empty();
-        let is_idle = |oracle: &OracleKind| *oracle == OracleKind::RES && restarts;
+        let is_idle = |oracle: &OracleKind| match oracle {
+            OracleKind::RES => restarts,
+            OracleKind::TOPO => self.topo.is_empty(),
+            OracleKind::R2R | OracleKind::XR | OracleKind::REF => false,
+        };
         self.oracles.iter().all(is_idle)
     }
 }

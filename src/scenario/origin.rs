@@ -31,12 +31,14 @@ pub enum OriginClass {
     HiddenState,
     /// A resumed run has other choices than the straight one.
     OtherAfterResume,
+    /// State, data or random numbers depend on how many ranks there are, or on where they run.
+    MeshDependence,
     /// Bits that changed by themselves, or by what the choices do not describe.
     Uncontrolled,
 }
 
 impl OriginClass {
-    pub const ALL: [OriginClass; 13] = [
+    pub const ALL: [OriginClass; 14] = [
         OriginClass::AccumulationOrder,
         OriginClass::AlgorithmSelection,
         OriginClass::MissingWait,
@@ -49,6 +51,7 @@ impl OriginClass {
         OriginClass::LostState,
         OriginClass::HiddenState,
         OriginClass::OtherAfterResume,
+        OriginClass::MeshDependence,
         OriginClass::Uncontrolled,
     ];
 
@@ -67,6 +70,7 @@ impl OriginClass {
             OriginClass::LostState => "lost-state",
             OriginClass::HiddenState => "hidden-state",
             OriginClass::OtherAfterResume => "other-after-resume",
+            OriginClass::MeshDependence => "mesh-dependence",
             OriginClass::Uncontrolled => "uncontrolled",
         }
     }

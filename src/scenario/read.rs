@@ -32,6 +32,9 @@ pub(super) fn scenario(
     let free = words(&mut reader, "free", &[("placement", Free::Placement)]);
     let oracles = OracleKind::ALL.map(|oracle| (oracle.name(), oracle));
     let oracles = reader.words("oracles", &oracles);
+    let asks_topo = oracles
+        .as_ref()
+        .map(|oracles| oracles.contains(&OracleKind::TOPO));
     let accept_input = !words(&mut reader, "accept", &[("input", ())]).is_empty();
     let allocations = allocation::read(&mut reader, site, &free);
     let expect = reader
@@ -42,7 +45,7 @@ pub(super) fn scenario(
     let environment_known = reader.boolean("environment_known", true).value;
     // What follows needs the recipe's sizes; without them its keys are only known, not judged.
     let Some(recipe) = recipe else {
-        for key in ["steps", "checkpoint", "fault", "full_size"] {
+        for key in ["steps", "checkpoint", "topo", "fault", "full_size"] {
             reader.entry(key);
         }
         reader.finish();
@@ -52,7 +55,9 @@ pub(super) fn scenario(
     let steps = steps(&mut reader, overrides, &recipe);
     let full_size = reader.table("full_size");
     let full_size = full_size.map(|table| FullSize::read(table, &recipe, reader.findings));
-    let (mut checkpoint, oracles) = checkpoint(&mut reader, oracles, steps, &recipe);
+    let (mut checkpoint, mut oracles) = checkpoint(&mut reader, oracles, steps, &recipe);
+    let topo = topo::read(&mut reader, site, &recipe);
+    topo::judge(&mut reader, &topo, &mut oracles, asks_topo);
     let ranks = recipe.world_size.max(1);
     let bounds = faults::Bounds { ranks, steps };
     let faults = faults::read(&mut reader, bounds, &mut checkpoint);
@@ -68,6 +73,7 @@ pub(super) fn scenario(
         free,
         oracles,
         checkpoint,
+        topo,
         faults,
         full_size,
         data,

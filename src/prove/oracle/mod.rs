@@ -2,8 +2,9 @@
 //!
 //! R2R compares two runs, RES a resumed run with a straight one, on its layout or on another. The
 //! third, XR, compares replicas while a run goes on, in `world/exec/boundary.rs`;
-//! `prove/certificate.rs` makes its verdict of the drifts that the run's record lists. REF follows
-//! who contributed to each gradient.
+//! `prove/certificate.rs` makes its verdict of the drifts that the run's record lists. TOPO compares
+//! the run with runs of another size or in another place. REF follows who contributed to each
+//! gradient.
 
 pub mod parting;
 pub mod r2r;
@@ -11,6 +12,7 @@ pub mod reference;
 pub mod res;
 pub mod reshard;
 pub mod snapshot;
+pub mod topo;
 
 use crate::world::Family;
 

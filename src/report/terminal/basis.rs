@@ -2,9 +2,7 @@
 
 use super::finding::oracle_detail;
 use super::{Detail, Page, style};
-use crate::prove::outcome::{
-    Certificate, MutantScore, OracleResult, OracleVerdict, Outcome, ReshardResult,
-};
+use crate::prove::outcome::{Certificate, MutantScore, OracleResult, OracleVerdict, Outcome};
 use crate::report::names::{counted, grouped, slug};
 use crate::scenario::{ChoiceVariable, Values};
 
@@ -13,7 +11,10 @@ pub(super) fn checks(page: &mut Page, outcome: &Outcome) {
     for result in &outcome.oracles {
         oracle(page, result);
     }
-    reshardings(page, &outcome.reshardings);
+    let resumed = outcome.reshardings.iter().map(|found| &*found.summary);
+    summaries(page, "resumed on other layouts", resumed);
+    let varied = outcome.topo.iter().map(|found| &*found.summary);
+    summaries(page, "of other sizes and in other places", varied);
     mutants(page, &outcome.mutants);
     if !outcome.losses.is_empty() {
         page.heading("lm loss, a value a step");
@@ -35,7 +36,7 @@ fn oracle(page: &mut Page, result: &OracleResult) {
     };
     let comparisons = counted(result.comparisons, "comparison");
     page.line(format!(
-        "  {:<3}  {verdict} ({comparisons})",
+        "  {:<4} {verdict} ({comparisons})",
         result.oracle.name()
     ));
     // A failure is told in full above.
@@ -44,14 +45,15 @@ fn oracle(page: &mut Page, result: &OracleResult) {
     }
 }
 
-/// Loads on other layouts, a sentence each.
-fn reshardings(page: &mut Page, found: &[ReshardResult]) {
-    if found.is_empty() {
+/// Runs beside the straight one, a sentence each.
+fn summaries<'a>(page: &mut Page, heading: &str, summaries: impl Iterator<Item = &'a str>) {
+    let mut summaries = summaries.peekable();
+    if summaries.peek().is_none() {
         return;
     }
-    page.heading("resumed on other layouts");
-    for result in found {
-        page.sentence(2, &result.summary);
+    page.heading(heading);
+    for summary in summaries {
+        page.sentence(2, summary);
     }
 }
 

@@ -17,6 +17,12 @@ pub struct Parting {
     pub because: Option<String>,
 }
 
+impl std::fmt::Display for Parting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "step {}, {}", self.step, self.what)
+    }
+}
+
 /// How the place of a token's loss begins.
 pub(in crate::prove::oracle) const FORWARD: &str = "forward";
 

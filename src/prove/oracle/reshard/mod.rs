@@ -9,27 +9,21 @@
 
 mod planted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fault::Component;
-use crate::numerics::ladder::Rung;
 use crate::prove::Progress;
 use crate::prove::memory;
-use crate::prove::oracle::parting::{
-    self, Judge, Kept, LaterStep, Parting, PlanDifference, Side, whole,
-};
+use crate::prove::oracle::parting::{self, Judge, Kept, LaterStep, OtherRun, Parting, Side, whole};
 use crate::prove::oracle::res;
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Reach, Sums, Sweep};
+use crate::prove::sweep::{Sums, Sweep};
 use crate::recipe::ReshardLayout;
-use crate::train::{CanonicalError, CanonicalState, Checkpoint, StateDifference};
-use crate::world::{Drift, Hazard, RunOptions, RunRecord, State, Unobserved};
+use crate::train::{CanonicalError, CanonicalState, Checkpoint};
+use crate::world::{RunOptions, RunRecord, State, Unobserved};
 
 pub use planted::{Planted, plant};
-
-/// Differing tensors that a report names.
-const DIFFERENCES_SHOWN: usize = 4;
 
 /// What a resume on another layout showed.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,31 +32,13 @@ pub struct Resharding {
     pub to: ReshardLayout,
     /// Step after which the run was killed.
     pub cut: u32,
-    /// Whole tensors and words that were compared at the load.
-    pub tensors: u64,
-    pub words: u64,
-    /// State that is none of one layout: the run was not resumed.
-    pub refused: Option<CanonicalError>,
-    /// Whole tensors that differ at the load.
-    pub differences: Vec<StateDifference>,
-    /// Components that the layout cannot take over: Megatron-LM starts them anew.
-    pub not_carried: BTreeSet<Component>,
+    /// What the resumed run showed.
+    pub run: OtherRun,
     /// Components that the checkpoint left out, or that are not carried over, and of which nothing
     /// is read after the cut.
     pub unread: BTreeSet<Component>,
     /// Why dropout draws other masks from the load on; `None` where it draws the same.
     pub masks_differ: Option<&'static str>,
-    /// Where the two layouts compute other sums; empty where every later bit must agree.
-    pub plans: Vec<PlanDifference>,
-    pub steps: Vec<LaterStep>,
-    /// Choice points of the resumed run.
-    pub points: u64,
-    /// Those that are sensitive, within one allocation and across allocations.
-    pub sensitive: BTreeMap<Reach, u64>,
-    /// The worst rungs of the resumed run's points.
-    pub worst: BTreeMap<Reach, Rung>,
-    pub drifts: Vec<Drift>,
-    pub hazards: Vec<Hazard>,
 }
 
 impl Resharding {
@@ -71,62 +47,22 @@ impl Resharding {
             from,
             to,
             cut,
-            tensors: 0,
-            words: 0,
-            refused: None,
-            differences: Vec::new(),
-            not_carried: BTreeSet::new(),
+            run: OtherRun::default(),
             unread: BTreeSet::new(),
             masks_differ: None,
-            plans: Vec::new(),
-            steps: Vec::new(),
-            points: 0,
-            sensitive: BTreeMap::new(),
-            worst: BTreeMap::new(),
-            drifts: Vec::new(),
-            hazards: Vec::new(),
         }
-    }
-
-    pub fn is_equal_at_load(&self) -> bool {
-        self.refused.is_none() && self.differences.is_empty()
-    }
-
-    /// The first place where the later steps part.
-    pub fn parting(&self) -> Option<&Parting> {
-        self.steps.iter().find_map(LaterStep::parting)
-    }
-
-    /// The first place that parts although nothing that acts at or before it differs.
-    pub fn unexcused(&self) -> Option<&Parting> {
-        let mut partings = self.steps.iter().flat_map(|step| &step.partings);
-        partings.find(|parting| parting.because.is_none())
     }
 
     /// State that later steps read and the layout does not take over, or takes for other numbers:
     /// the runs are not the same ones from the load on.
     pub fn is_in_part(&self) -> bool {
-        let mut lost = self.not_carried.difference(&self.unread);
+        let mut lost = self.run.not_carried.difference(&self.unread);
         lost.next().is_some() || self.masks_differ.is_some()
-    }
-
-    pub fn is_broken(&self) -> bool {
-        !self.is_equal_at_load() || self.unexcused().is_some()
-    }
-
-    /// Broken, with a choice point of its own that parts, or with copies that drift apart.
-    pub fn parts(&self) -> bool {
-        self.is_broken() || !self.sensitive.is_empty() || !self.drifts.is_empty()
-    }
-
-    /// Parts, or may with another timing.
-    pub fn fails(&self) -> bool {
-        self.parts() || !self.hazards.is_empty()
     }
 
     /// Why [`Resharding::is_in_part`], in words.
     pub fn in_part_because(&self) -> String {
-        let lost = self.not_carried.difference(&self.unread);
+        let lost = self.run.not_carried.difference(&self.unread);
         let mut reasons: Vec<String> = lost
             .map(|component| {
                 format!(
@@ -191,7 +127,7 @@ impl Resume<'_> {
         let parts = match self.parts(session, state, &omitted)? {
             Ok(parts) => parts,
             Err(error) => {
-                found.refused = Some(error);
+                found.run.refused = Some(error);
                 return Ok(found);
             }
         };
@@ -207,28 +143,21 @@ impl Resume<'_> {
         let resumed = session.run(&options, steps, Some(Arc::new(parts)), &mut sweep)?;
         found.unread = res::unread(self.reference, self.cut, &omitted);
         self.compare_at_load(session, &resumed, &mut found);
-        let left: Vec<Component> = found.not_carried.iter().copied().collect();
+        let left: Vec<Component> = found.run.not_carried.iter().copied().collect();
         found
             .unread
             .extend(res::unread(self.reference, self.cut, &left));
         let names = (from.to_string(), to.to_string());
         let sides = self.sides((&names.0, &names.1), session, &sweep.sums);
-        found.plans = parting::differences(sides);
+        found.run.plans = parting::differences(sides);
         found.masks_differ = parting::masks_differ(&self.straight.options, &session.options);
-        found.steps = self.later_steps(sides, &resumed, &found.not_carried);
+        found.run.steps = self.later_steps(sides, &resumed, &found.run.not_carried);
         let judge = Judge {
-            plans: &found.plans,
+            plans: &found.run.plans,
             clips: self.straight.options.clip_grad > 0.0,
         };
-        judge.judge(&mut found.steps, found.differences.is_empty());
-        found.points = sweep.points();
-        found.worst = [Reach::Within, Reach::Across]
-            .into_iter()
-            .filter_map(|reach| Some((reach, sweep.worst_rung(reach)?)))
-            .collect();
-        found.sensitive = sweep.sensitive;
-        found.drifts = resumed.drifts;
-        found.hazards = resumed.hazards;
+        judge.judge(&mut found.run.steps, found.run.differences.is_empty());
+        found.run.take(resumed, sweep);
         Ok(found)
     }
 
@@ -257,16 +186,16 @@ impl Resume<'_> {
         let (straight, loaded) = match (straight, loaded) {
             (Ok(straight), Ok(loaded)) => (straight, loaded),
             (Err(error), _) | (_, Err(error)) => {
-                found.refused = Some(error);
+                found.run.refused = Some(error);
                 return;
             }
         };
-        found.not_carried = straight.not_carried_to(&session.options);
+        found.run.not_carried = straight.not_carried_to(&session.options);
         let counts = |component: Component| {
-            !found.not_carried.contains(&component) && !found.unread.contains(&component)
+            !found.run.not_carried.contains(&component) && !found.unread.contains(&component)
         };
-        (found.tensors, found.words) = straight.size(counts);
-        found.differences = straight.differences(&loaded, counts);
+        (found.run.tensors, found.run.words) = straight.size(counts);
+        found.run.differences = straight.differences(&loaded, counts);
     }
 
     /// The straight run and the one of `session`, whose sums are `resumed`.
@@ -344,31 +273,30 @@ impl std::fmt::Display for Resharding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Resharding { from, to, cut, .. } = self;
         write!(f, "resharded {from} -> {to} after step {cut}: ")?;
-        if let Some(error) = &self.refused {
+        if let Some(error) = &self.run.refused {
             return write!(f, "the state is none of one layout: {error}");
         }
         self.write_load(f)?;
-        self.write_steps(f)
+        self.write_steps(f)?;
+        self.run.write_own(f, "the resumed run")
     }
 }
 
 impl Resharding {
     fn write_load(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (tensors, words) = (self.tensors, self.words);
-        match self.differences.len() {
+        let (tensors, words) = (self.run.tensors, self.run.words);
+        match self.run.differences.len() {
             0 if self.is_in_part() => write!(
                 f,
                 "state equal at load in part ({tensors} tensors, {words} words)"
             )?,
             0 => write!(f, "state equal at load ({tensors} tensors, {words} words)")?,
             differing => {
-                write!(f, "{differing} of {tensors} tensors differ at load: ")?;
-                let shown = self.differences.iter().take(DIFFERENCES_SHOWN);
-                let shown: Vec<String> = shown.map(ToString::to_string).collect();
-                write!(f, "{}", shown.join(", "))?;
+                let told = self.run.told_differences();
+                write!(f, "{differing} of {tensors} tensors differ at load: {told}")?;
             }
         }
-        for component in &self.not_carried {
+        for component in &self.run.not_carried {
             write!(
                 f,
                 "; {component} is not carried over, as Megatron-LM ignores it where TP or PP differ"
@@ -378,7 +306,7 @@ impl Resharding {
                 false => write!(f, ", and later steps read it")?,
             }
         }
-        for component in self.unread.difference(&self.not_carried) {
+        for component in self.unread.difference(&self.run.not_carried) {
             write!(
                 f,
                 "; the checkpoint lacks {component}, which nothing reads later"
@@ -388,44 +316,18 @@ impl Resharding {
     }
 
     fn write_steps(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (first, last) = (self.cut + 1, self.cut + self.steps.len() as u32);
+        let (first, last) = (self.cut + 1, self.cut + self.run.steps.len() as u32);
         let steps = match first == last {
             true => format!("step {first}"),
             false => format!("steps {first} to {last}"),
         };
-        let reasons: Vec<String> = self.plans.iter().map(ToString::to_string).collect();
-        let reasons = match reasons.is_empty() {
-            true => "no plan differs".to_string(),
-            false => format!("plans differ: {}", reasons.join("; ")),
-        };
-        match self.parting() {
-            None => write!(f, "; {steps} equal the straight run's; {reasons}")?,
+        let reasons = self.run.told_plans();
+        match self.run.parting() {
+            None => write!(f, "; {steps} equal the straight run's; {reasons}"),
             Some(Parting { step, what, .. }) => write!(
                 f,
                 "; later steps differ from the straight run first at step {step}, {what}; {reasons}"
-            )?,
-        }
-        if let Some(Parting { step, what, .. }) = self.unexcused() {
-            write!(
-                f,
-                "; no difference of the layouts acts at or before step {step}, {what}: the resumed \
-                 run is another"
-            )?;
-        }
-        for (reach, told) in [
-            (Reach::Within, "are sensitive"),
-            (Reach::Across, "part across allocations"),
-        ] {
-            if let Some(count) = self.sensitive.get(&reach) {
-                write!(f, "; {count} of its {} choice points {told}", self.points)?;
-            }
-        }
-        if let Some(drift) = self.drifts.first() {
-            write!(f, "; copies of `{}` differ in the resumed run", drift.name)?;
-        }
-        match self.hazards.first() {
-            Some(hazard) => write!(f, "; {hazard}"),
-            None => Ok(()),
+            ),
         }
     }
 }

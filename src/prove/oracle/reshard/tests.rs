@@ -1,5 +1,6 @@
 use super::*;
-use crate::world::{Access, HazardKind, Phase, Site};
+use crate::prove::sweep::Reach;
+use crate::world::{Access, Drift, Hazard, HazardKind, Phase, Site};
 
 fn layout(text: &str) -> ReshardLayout {
     text.parse().expect("a layout")
@@ -39,28 +40,28 @@ fn equal() -> Resharding {
 #[test]
 fn what_fails_is_what_parts_and_what_may() {
     let found = equal();
-    assert!(!found.parts() && !found.fails());
+    assert!(!found.run.parts() && !found.run.fails());
     let mut drifted = equal();
-    drifted.drifts.push(Drift {
+    drifted.run.drifts.push(Drift {
         step: Some(2),
         group: "dp0".to_string(),
         name: "weight".to_string(),
         ranks: (0, 1),
         microbatch: None,
     });
-    assert!(drifted.parts() && drifted.fails());
+    assert!(drifted.run.parts() && drifted.run.fails());
     let mut sensitive = equal();
-    sensitive.sensitive.insert(Reach::Across, 1);
-    assert!(sensitive.parts() && sensitive.fails());
+    sensitive.run.sensitive.insert(Reach::Across, 1);
+    assert!(sensitive.run.parts() && sensitive.run.fails());
     let mut hazardous = equal();
-    hazardous.hazards.push(hazard());
-    assert!(!hazardous.parts() && hazardous.fails());
+    hazardous.run.hazards.push(hazard());
+    assert!(!hazardous.run.parts() && hazardous.run.fails());
 }
 
 #[test]
 fn the_reason_of_a_part_is_its_own() {
     let mut found = equal();
-    found.not_carried.insert(Component::Rng);
+    found.run.not_carried.insert(Component::Rng);
     assert!(found.is_in_part());
     let because = found.in_part_because();
     assert!(

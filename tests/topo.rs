@@ -1,0 +1,228 @@
+//! TOPO: the same job of another size or in another place. Equal where plans are, refuted where
+//! they differ and bits part, and never equal by chance of what was not looked at.
+
+use std::path::Path;
+
+use bitproof::diagnostic::Source;
+use bitproof::prove::outcome::{OracleResult, OracleVerdict, Outcome, VacuityReason};
+use bitproof::prove::{CheckOptions, Grade, Silent, check};
+use bitproof::scenario::{OracleKind, OriginClass, Overrides, Scenario};
+
+const SCENARIO: &str = "
+name = 'topo'
+steps = 3
+oracles = ['R2R', 'XR', 'TOPO']
+
+[recipe]
+world_size = 8
+num_layers = 2
+hidden_size = 16
+ffn_hidden_size = 32
+num_attention_heads = 2
+seq_length = 16
+micro_batch_size = 1
+global_batch_size = 16
+train_iters = 20
+lr = 5e-3
+bf16 = true
+grad_reduce_in_bf16 = true
+accumulate_allreduce_grads_in_fp32 = false
+use_distributed_optimizer = true
+
+[recipe.env]
+NCCL_ALGO = 'Ring'
+";
+
+/// Two hosts of four; NCCL's rings begin elsewhere than on one host of eight.
+const TWO_HOSTS: &str = "{ name = 'two hosts', text = '''
+name = \"two hosts\"
+hosts = [[0, 2, 4, 6], [1, 3, 5, 7]]
+''' }";
+
+fn load(change: (&str, &str), topo: &str) -> Result<Scenario, String> {
+    let (from, to) = change;
+    assert!(SCENARIO.contains(from), "{from}");
+    let text = format!("{}\n{topo}", SCENARIO.replacen(from, to, 1));
+    let source = Source::new("topo.toml", text);
+    let loaded = Scenario::from_source(&source, Path::new("topo.toml"), &Overrides::default());
+    match loaded {
+        Ok(loaded) => Ok(loaded.scenario),
+        Err(findings) => Err(findings[0].message.clone()),
+    }
+}
+
+fn outcome(change: (&str, &str), topo: &str) -> Outcome {
+    let scenario = load(change, topo).expect("a sound scenario");
+    check(scenario, CheckOptions::default(), &Silent).expect("it can be checked")
+}
+
+fn topo_of(outcome: &Outcome) -> &OracleResult {
+    let mut results = outcome.oracles.iter();
+    let topo = results.find(|result| result.oracle == OracleKind::TOPO);
+    topo.expect("every oracle has a result")
+}
+
+const AS_IT_IS: (&str, &str) = ("lr = ", "lr = ");
+const SMALL_BUCKETS: &str = "[[topo]]\nname = 'small buckets'\nrecipe.ddp_bucket_size = 2048";
+const FP32_SUMS: (&str, &str) = (
+    "use_distributed_optimizer = true",
+    "use_distributed_optimizer = true\nddp_reduce_scatter_with_fp32_accumulation = true",
+);
+
+/// ROCm/rocm-systems#11661: a ring begins where an element lies in its message.
+#[test]
+fn another_bucket_size_is_refuted_where_rings_round_and_proved_where_one_rank_adds() {
+    let rings = outcome(AS_IT_IS, SMALL_BUCKETS);
+    assert_eq!(rings.grade(), Grade::Divergent);
+    let origin = rings.origin.as_ref().expect("an origin");
+    assert_eq!(origin.oracle, OracleKind::TOPO);
+    assert_eq!(origin.class, OriginClass::AlgorithmSelection);
+    for word in ["small buckets", "dp-gradients", "buckets", "step 1"] {
+        assert!(origin.what.contains(word), "{word}: {}", origin.what);
+    }
+    let found = &rings.topo[0];
+    assert_eq!(found.verdict, OracleVerdict::Different);
+    assert!(!found.same_plans && found.unexcused.is_none());
+    assert_eq!(found.first_step, Some(1));
+
+    let one = outcome(FP32_SUMS, SMALL_BUCKETS);
+    assert_eq!(one.grade(), Grade::Proved, "{:?}", one.topo);
+    assert!(one.topo[0].same_plans);
+    assert!(topo_of(&one).comparisons > 100, "{:?}", topo_of(&one));
+    let caught = one.mutants.missed.is_empty() && one.mutants.total > 2;
+    assert!(caught, "{:?}", one.mutants);
+    let planted = &one.mutants.not_planted;
+    assert!(
+        planted.iter().all(|kind| !kind.contains("topo")),
+        "{planted:?}"
+    );
+}
+
+#[test]
+fn other_hosts_part_by_their_rings_and_are_told_where_they_may() {
+    let hosts = format!("[[topo]]\nallocation = {TWO_HOSTS}");
+    let found = outcome(AS_IT_IS, &hosts);
+    assert_eq!(found.grade(), Grade::Divergent);
+    assert_eq!(found.topo[0].name, "two hosts");
+    let may = outcome(AS_IT_IS, &format!("{hosts}\nmay_differ = true"));
+    assert_eq!(may.grade(), Grade::Proved, "{:?}", may.origin);
+    assert_eq!(topo_of(&may).verdict, OracleVerdict::EqualInPart);
+    assert!(may.topo[0].first_step.is_some() && may.topo[0].may_differ);
+}
+
+/// Equal bytes of other sums say something of these inputs only.
+#[test]
+fn other_orders_with_equal_bytes_hold_for_this_input() {
+    // The gradients of a model that learns nothing are all of one power of two, or zero.
+    let hosts = format!("[[topo]]\nallocation = {TWO_HOSTS}");
+    let zeros = outcome(("steps = 3", "steps = 1\naccept = []"), &hosts);
+    let found = &zeros.topo[0];
+    let equal = found.verdict == OracleVerdict::Equal;
+    assert!(!found.same_plans);
+    match equal {
+        true => assert_eq!(zeros.grade(), Grade::ProvedOnThisInput),
+        false => assert_eq!(zeros.grade(), Grade::Divergent),
+    }
+}
+
+/// More data-parallel ranks: other addends, so what parts is explained; the first parameters and
+/// the forward of each sample are the same.
+#[test]
+fn fewer_ranks_start_equal_and_forward_equal() {
+    let fewer = "[[topo]]\nname = 'half'\nmay_differ = true\nrecipe.world_size = 4";
+    let found = outcome(AS_IT_IS, fewer);
+    assert_eq!(found.grade(), Grade::Proved, "{:?}", found.origin);
+    let half = &found.topo[0];
+    assert!(
+        half.differing.is_empty() && half.unexcused.is_none(),
+        "{half:?}"
+    );
+    let first = &half.steps[0];
+    assert_eq!(first.token_losses, first.equal_token_losses);
+    assert!(first.token_losses.is_some_and(|losses| losses > 0));
+}
+
+/// allenai/OLMo-core#319: a seed that depends on the rank. With fewer ranks the model starts as
+/// another one, whatever its sums.
+#[test]
+fn what_no_sum_explains_is_a_dependence_on_the_mesh() {
+    let dropout = ("lr = ", "hidden_dropout = 0.1\nlr = ");
+    let tp = "[[topo]]\nname = 'tp2'\nrecipe.tensor_model_parallel_size = 2";
+    let found = outcome(dropout, tp);
+    assert_eq!(found.grade(), Grade::Divergent);
+    let told = &found.topo[0].summary;
+    assert!(told.contains("dropout masks differ"), "{told}");
+}
+
+#[test]
+fn recomputation_changes_nothing() {
+    let full = "[[topo]]\nname = 'recompute'\nrecipe.recompute_granularity = 'full'\n\
+                recipe.recompute_method = 'uniform'\nrecipe.recompute_num_layers = 1";
+    let found = outcome(AS_IT_IS, full);
+    assert_eq!(found.grade(), Grade::Proved, "{:?}", found.topo);
+}
+
+#[test]
+fn two_ranks_that_stand_for_many_prove_nothing() {
+    let two = "[full_size]\ntensor_model_parallel_size = 1\npipeline_model_parallel_size = 1\n\
+               data_parallel_size = 64\nmicrobatch_count = 8\nmicro_batch_size = 1\n\
+               seq_length = 4096\nwgrad_splits = 1\n";
+    let topo = format!("{two}\n{SMALL_BUCKETS}");
+    let found = outcome(("world_size = 8", "world_size = 2"), &topo);
+    assert_eq!(found.grade(), Grade::Vacuous, "{:?}", found.topo);
+    let reasons = found.vacuity.iter().map(|found| found.reason);
+    assert!(
+        reasons
+            .into_iter()
+            .any(|reason| reason == VacuityReason::TooFewAddends)
+    );
+}
+
+#[test]
+fn what_is_no_variation_is_refused() {
+    for (change, topo, words) in [
+        (AS_IT_IS, "[[topo]]", "changes nothing"),
+        (
+            AS_IT_IS,
+            "[[topo]]\nrecipe.lr = 1e-3",
+            "`lr` decides what is trained",
+        ),
+        (AS_IT_IS, "[[topo]]\nrecipe.world_size = 7", "world_size"),
+        (
+            AS_IT_IS,
+            "[[topo]]\nrecipe.ddp_bucket_sise = 3",
+            "ddp_bucket_sise",
+        ),
+        (AS_IT_IS, "", "nothing to compare"),
+        (
+            ("'XR', 'TOPO'", "'XR'"),
+            SMALL_BUCKETS,
+            "needs the TOPO oracle",
+        ),
+        (AS_IT_IS, "[[topo]]\nallocation = 3", "allocation"),
+        (AS_IT_IS, "topo = 3", "topo"),
+    ] {
+        match load(change, topo) {
+            Ok(_) => panic!("{topo} is taken"),
+            Err(message) => assert!(message.contains(words), "{topo}: {message}"),
+        }
+    }
+    let twice = format!("{SMALL_BUCKETS}\n{SMALL_BUCKETS}");
+    let message = load(AS_IT_IS, &twice).expect_err("a name stands for one");
+    assert!(message.contains("two variations"), "{message}");
+}
+
+/// A regression file is the whole scenario.
+#[test]
+fn a_written_scenario_reads_back_as_the_same() {
+    let topo = format!("{SMALL_BUCKETS}\n[[topo]]\nmay_differ = true\nallocation = {TWO_HOSTS}");
+    let scenario = load(AS_IT_IS, &topo).expect("sound");
+    let text = scenario.to_toml(Path::new("."));
+    let source = Source::new("again.toml", text);
+    let again = Scenario::from_source(&source, Path::new("again.toml"), &Overrides::default());
+    let again = again.expect("what was written is sound").scenario;
+    assert_eq!(again.topo, scenario.topo);
+    assert_eq!(again.content_hash(), scenario.content_hash());
+    let without = load(("'XR', 'TOPO'", "'XR'"), "").expect("sound");
+    assert_ne!(without.content_hash(), scenario.content_hash());
+}
