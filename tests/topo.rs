@@ -28,6 +28,7 @@ bf16 = true
 grad_reduce_in_bf16 = true
 accumulate_allreduce_grads_in_fp32 = false
 use_distributed_optimizer = true
+overlap_grad_reduce = true
 
 [recipe.env]
 NCCL_ALGO = 'Ring'
@@ -64,9 +65,11 @@ fn topo_of(outcome: &Outcome) -> &OracleResult {
 
 const AS_IT_IS: (&str, &str) = ("lr = ", "lr = ");
 const SMALL_BUCKETS: &str = "[[topo]]\nname = 'small buckets'\nrecipe.ddp_bucket_size = 2048";
+/// One rank adds all of an element, and gradients are not clipped by a norm, which Megatron-LM then
+/// does not compute.
 const FP32_SUMS: (&str, &str) = (
     "use_distributed_optimizer = true",
-    "use_distributed_optimizer = true\nddp_reduce_scatter_with_fp32_accumulation = true",
+    "use_distributed_optimizer = true\nclip_grad = 0.0\nddp_reduce_scatter_with_fp32_accumulation = true",
 );
 
 /// ROCm/rocm-systems#11661: a ring begins where an element lies in its message.
@@ -167,8 +170,12 @@ fn two_ranks_that_stand_for_many_prove_nothing() {
     let two = "[full_size]\ntensor_model_parallel_size = 1\npipeline_model_parallel_size = 1\n\
                data_parallel_size = 64\nmicrobatch_count = 8\nmicro_batch_size = 1\n\
                seq_length = 4096\nwgrad_splits = 1\n";
-    let topo = format!("{two}\n{SMALL_BUCKETS}");
-    let found = outcome(("world_size = 8", "world_size = 2"), &topo);
+    let hosts = "[[topo]]\nallocation = { name = 'apart', text = \"name = 'apart'\\nhosts = \
+                 [[1], [0]]\" }";
+    let found = outcome(
+        ("world_size = 8", "world_size = 2"),
+        &format!("{two}\n{hosts}"),
+    );
     assert_eq!(found.grade(), Grade::Vacuous, "{:?}", found.topo);
     let reasons = found.vacuity.iter().map(|found| found.reason);
     assert!(
@@ -176,6 +183,59 @@ fn two_ranks_that_stand_for_many_prove_nothing() {
             .into_iter()
             .any(|reason| reason == VacuityReason::TooFewAddends)
     );
+}
+
+/// Which rank adds the squares of an element follows from its bucket: the norm is another sum
+/// though every gradient is the same.
+#[test]
+fn the_norm_is_another_sum_where_shards_are_cut_otherwise() {
+    let two = ("world_size = 8", "world_size = 2");
+    let found = outcome(two, SMALL_BUCKETS);
+    let topo = &found.topo[0];
+    assert!(!topo.same_plans && topo.unexcused.is_none(), "{topo:?}");
+    assert!(
+        topo.plans_differ
+            .iter()
+            .any(|plan| plan.contains("norm-local")),
+        "{topo:?}"
+    );
+    assert_ne!(found.grade(), Grade::Proved);
+}
+
+/// Another mapping of ranks puts other ranks' parts into each place of the norm's sum.
+#[test]
+fn another_mapping_of_ranks_is_told_in_the_norm() {
+    let stages = (
+        "num_layers = 2",
+        "pipeline_model_parallel_size = 2\ntensor_model_parallel_size = 2\nnum_layers = 2",
+    );
+    let mapped = "[[topo]]\nmay_differ = true\nrecipe.use_tp_pp_dp_mapping = true";
+    let found = outcome(stages, mapped);
+    let topo = &found.topo[0];
+    assert!(topo.unexcused.is_none(), "{topo:?}");
+    assert!(
+        topo.plans_differ
+            .iter()
+            .any(|plan| plan.contains("norm-global")),
+        "{topo:?}"
+    );
+}
+
+/// Buckets of torch's DDP are cut by bytes; the first step has others.
+#[test]
+fn buckets_of_torch_are_compared_by_element() {
+    let torch = (
+        "bf16 = true\ngrad_reduce_in_bf16 = true\naccumulate_allreduce_grads_in_fp32 = false\n\
+         use_distributed_optimizer = true\noverlap_grad_reduce = true",
+        "bf16 = false\nuse_distributed_optimizer = false\nddp = 'torch'\ndistributed_backend = 'gloo'",
+    );
+    let found = outcome(torch, "[[topo]]\nrecipe.bucket_cap_mb = 0.005");
+    let topo = &found.topo[0];
+    assert!(
+        topo.unexcused.is_none() && topo.differing.is_empty(),
+        "{topo:?}"
+    );
+    assert!(!topo.same_plans, "{topo:?}");
 }
 
 #[test]
@@ -187,7 +247,11 @@ fn what_is_no_variation_is_refused() {
             "[[topo]]\nrecipe.lr = 1e-3",
             "`lr` decides what is trained",
         ),
-        (AS_IT_IS, "[[topo]]\nrecipe.world_size = 7", "world_size"),
+        (
+            AS_IT_IS,
+            "[[topo]]\nrecipe.world_size = 7",
+            "global_batch_size",
+        ),
         (
             AS_IT_IS,
             "[[topo]]\nrecipe.ddp_bucket_sise = 3",

@@ -94,6 +94,12 @@ impl TrainOptions {
         places.sort_by_key(|place| place.words.start);
         places
     }
+
+    /// Flat words of `rank` whose optimizer state it keeps, and whose squares it adds to the norm;
+    /// for options that pass [`TrainOptions::check`].
+    pub fn owned_words(&self, rank: u32) -> Vec<Range<u32>> {
+        Holding::of(self, rank).owned
+    }
 }
 
 /// What one rank holds of the model.

@@ -173,12 +173,25 @@ fn told(pair: &MetricPair) -> String {
     format!("{name} ({straight:?} and {resumed:?})")
 }
 
+/// Moments take a gradient in before a parameter moves, and a parameter is rounded from its main one.
+fn cause(component: Component) -> u32 {
+    match component {
+        Component::ExpAvg => 0,
+        Component::ExpAvgSq => 1,
+        Component::MainParams => 2,
+        Component::Model => 3,
+        _ => 4,
+    }
+}
+
 /// The first tensor of the state that is excused, and the first that is not.
 fn first_ones(
     step: &LaterStep,
     excuse: impl Fn(&StateDifference) -> Option<String>,
 ) -> Vec<(String, Option<String>)> {
-    let judged = step.differing.iter().map(|found| (found, excuse(found)));
+    let mut differing: Vec<&StateDifference> = step.differing.iter().collect();
+    differing.sort_by_key(|found| cause(found.component));
+    let judged = differing.into_iter().map(|found| (found, excuse(found)));
     let mut first: Vec<(String, Option<String>)> = Vec::new();
     for (found, because) in judged {
         if first

@@ -7,7 +7,7 @@ use super::acts::{Acts, Parameters};
 use super::{Side, order};
 use crate::prove::oracle::family_name;
 use crate::prove::sweep::SumKind;
-use crate::train::{FlatPlace, TrainOptions};
+use crate::train::{Coordinates, FlatPlace, TrainOptions};
 use crate::world::{Family, Phase};
 
 /// A family of sums, or of drawn numbers, that the layouts do not share.
@@ -111,10 +111,14 @@ impl Layouts<'_> {
         let (a, b) = (a?, b?);
         match family {
             // Squares are summed in the order in which parameters lie in each rank's buffer.
-            Family::NormLocal => self.flat_orders_differ().then(|| {
+            Family::NormLocal => self.norm_shares_differ().then(|| {
                 let why = format!("in another order: ranks hold other parameters on {there}");
                 (why, acts)
             }),
+            Family::NormGlobal if members(self.straight) != members(self.resumed) => {
+                let why = format!("in another order: other ranks hold the parts on {there}");
+                Some((why, acts))
+            }
             Family::DpGradients => {
                 let moved = order::moved((self.straight, a), (self.resumed, b));
                 let why = moved.told(there)?;
@@ -127,8 +131,16 @@ impl Layouts<'_> {
         }
     }
 
-    fn flat_orders_differ(&self) -> bool {
+    /// Each rank adds the squares of what it keeps the optimizer state of, in flat order: buckets
+    /// and instances decide that as much as what it holds does.
+    fn norm_shares_differ(&self) -> bool {
+        let shares = |options: &TrainOptions| {
+            let ranks = 0..options.layout.world_size();
+            let owned = ranks.map(|rank| (coordinates(options, rank), options.owned_words(rank)));
+            owned.collect::<BTreeMap<_, _>>()
+        };
         flat_orders(self.straight) != flat_orders(self.resumed)
+            || shares(self.straight) != shares(self.resumed)
     }
 
     /// Data-parallel ranks take turns in the samples of a step: whose sums over microbatches and
@@ -199,6 +211,25 @@ fn sums(addends: Option<(u32, u32)>) -> String {
         Some((least, most)) if least == most => format!("sums of {most} addends"),
         Some((least, most)) => format!("sums of {least} to {most} addends"),
     }
+}
+
+/// Tensor, data and pipeline rank.
+fn coordinates(options: &TrainOptions, rank: u32) -> (u32, u32, u32) {
+    let Coordinates {
+        tensor,
+        data,
+        stage,
+    } = options.layout.coordinates(rank);
+    (tensor, data, stage)
+}
+
+/// Who meets in the sum of the norm's parts, in the order of the ranks: all, or those that share
+/// one copy of the model.
+fn members(options: &TrainOptions) -> Vec<(u32, u32, u32)> {
+    let ranks = 0..options.layout.world_size();
+    let all = ranks.map(|rank| coordinates(options, rank));
+    let sharded = options.use_distributed_optimizer;
+    all.filter(|(_, data, _)| sharded || *data == 0).collect()
 }
 
 /// What the ranks of each pipeline stage hold, in the order in which it lies.
