@@ -203,8 +203,10 @@ fn moved_generators(
     None
 }
 
+/// Through a text, in which an `f32` is the shortest decimal that reads back as it.
 fn keys(recipe: &Recipe) -> serde_json::Map<String, Json> {
-    match serde_json::to_value(recipe) {
+    let text = serde_json::to_string(recipe).expect("plain data has a JSON form");
+    match serde_json::from_str(&text) {
         Ok(Json::Object(keys)) => keys,
         _ => unreachable!("a recipe is a table"),
     }

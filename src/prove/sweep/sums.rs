@@ -18,8 +18,10 @@ pub struct SumKind {
     pub addends: (u32, u32),
     /// The first of them, without its step: every step has the same.
     pub first_site: String,
-    /// Plans of the collectives of at least three addends, in the first step that was seen.
+    /// Plans of the collectives of at least three addends, in the first step that has any: torch's
+    /// DDP reduces in other buckets from a process's second step on.
     pub plans: BTreeMap<CollectivePlace, Arc<Plan>>,
+    first_step: u32,
 }
 
 /// The sums of a run by phase and family, and its token losses.
@@ -28,7 +30,6 @@ pub struct Sums {
     pub kinds: BTreeMap<(Phase, Family), SumKind>,
     /// Bits of each rank's token losses by (step, rank), as it adds them up.
     pub token_losses: BTreeMap<(u32, u32), Vec<u32>>,
-    first_step: Option<u32>,
 }
 
 impl Sums {
@@ -39,18 +40,18 @@ impl Sums {
         lab: &mut FoldLab<'_>,
         steps: &BTreeSet<u32>,
     ) -> Result<(), EngineError> {
-        let first_step = *self.first_step.get_or_insert(node.id.step);
         let addends = node.addend_count();
         let kind = self.kinds.entry((node.site.phase, node.family));
         let kind = kind.or_insert_with(|| SumKind {
             addends: (addends, addends),
             first_site: without_step(&node.site.to_string()),
             plans: BTreeMap::new(),
+            first_step: node.id.step,
         });
         kind.addends = (kind.addends.0.min(addends), kind.addends.1.max(addends));
         if let (FoldJob::Slots(job), Some(_)) = (&node.job, node.shape)
             && addends > 2
-            && node.id.step == first_step
+            && node.id.step == kind.first_step
         {
             let place = (
                 node.ranks[0],
