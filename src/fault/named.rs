@@ -24,6 +24,7 @@ pub enum FaultKind {
     LoaderDraw,
     RankSeed,
     EarlyReduce,
+    ContainerOrder,
     AliasedSlots,
     StaleFlag,
     LostPosition,
@@ -45,7 +46,7 @@ pub struct FaultFacts {
 }
 
 impl FaultKind {
-    pub const FACTS: [FaultFacts; 16] = [
+    pub const FACTS: [FaultFacts; 17] = [
         FaultFacts {
             kind: FaultKind::DropWait,
             key: "drop_wait",
@@ -125,6 +126,14 @@ impl FaultKind {
             about: "the last stage gives what the data-parallel reduction has not joined \
                 to the sum over stages",
             source: "NVIDIA/Megatron-LM#844",
+        },
+        FaultFacts {
+            kind: FaultKind::ContainerOrder,
+            key: "container_order",
+            target: "`grad_reduce`",
+            about: "the rank takes its buckets from a container without an order: it reduces \
+                them after the backward, the last one first",
+            source: "NVIDIA/Megatron-LM#2218, NVIDIA/Megatron-LM#1515",
         },
         FaultFacts {
             kind: FaultKind::AliasedSlots,

@@ -18,6 +18,7 @@ use crate::prove::outcome::{
     ReshardResult, ScenarioIdentity, SelfTestResult,
 };
 use crate::prove::session::Session;
+use crate::prove::stop::Stop;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
 use crate::prove::{Grade, first_divergence, origin, reversal, token, uncovered, vacuity, witness};
@@ -49,8 +50,7 @@ pub(super) fn outcome(
         .collect();
     let reached = [verdicts.within, verdicts.across].into_iter().flatten();
     let grade = reached.max().expect("one of the verdicts was reached");
-    // A replay looks at what its token names: it has no second run, and judges no vacuity.
-    let is_replay = findings.second.is_none();
+    let unrepeated = unrepeated(&findings);
     Outcome {
         scenario: ScenarioIdentity {
             name: scenario.name.clone(),
@@ -75,14 +75,15 @@ pub(super) fn outcome(
         notes: notes(session, &findings, verdicts),
         origin: origin::of(session, &findings),
         oracles: oracles(session, &findings),
+        stop: findings.stopped.clone(),
         reshardings: findings
             .reshardings
             .iter()
             .map(ReshardResult::from)
             .collect(),
-        vacuity: match is_replay {
-            true => Vec::new(),
-            false => vacuity::findings(&session.scenario, &findings.sweep, &findings.reference),
+        vacuity: match unrepeated {
+            Some(_) => Vec::new(),
+            None => vacuity::findings(&session.scenario, &findings.sweep, &findings.reference),
         },
         first_divergence: first_divergence::of(session, &findings),
         replay: replay_token(session, &findings, grade),
@@ -93,9 +94,19 @@ pub(super) fn outcome(
         remedies,
         losses,
         regression: None,
-        certificate: certificate(session, options, &findings.reference, is_replay),
+        certificate: certificate(session, options, &findings.reference, unrepeated),
         not_covered: uncovered::sentences(session),
         not_said: not_said(grade, verdicts.across.is_some(), scenario.environment_known),
+    }
+}
+
+/// Why there is no second run: a replay looks at what its token names, a run that stopped has
+/// nothing to compare. Neither judges vacuity.
+fn unrepeated(findings: &Findings) -> Option<&'static str> {
+    match (&findings.stopped, &findings.second) {
+        (Some(_), _) => Some("where a run stops"),
+        (None, None) => Some("in a replay"),
+        (None, Some(_)) => None,
     }
 }
 
@@ -196,6 +207,9 @@ fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
     OracleKind::ALL
         .into_iter()
         .map(|oracle| {
+            if let Some(stop) = &findings.stopped {
+                return of_stop(oracle, stop);
+            }
             if !session.scenario.oracles.contains(&oracle) {
                 let detail = Some("the scenario does not ask for it".to_string());
                 return oracle_result(oracle, OracleVerdict::NotChecked, 0, detail);
@@ -208,6 +222,17 @@ fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
             }
         })
         .collect()
+}
+
+/// The oracle that shows a stop has failed; the others had nothing to compare.
+fn of_stop(oracle: OracleKind, stop: &Stop) -> OracleResult {
+    match oracle == stop.oracle {
+        true => oracle_result(oracle, OracleVerdict::Different, 0, Some(stop.what.clone())),
+        false => {
+            let detail = Some("the run stopped".to_string());
+            oracle_result(oracle, OracleVerdict::NotChecked, 0, detail)
+        }
+    }
 }
 
 fn oracle_result(
@@ -468,7 +493,7 @@ fn certificate(
     session: &Session,
     options: CheckOptions,
     reference: &RunRecord,
-    is_replay: bool,
+    unrepeated: Option<&str>,
 ) -> Certificate {
     let recipe = serde_json::to_vec(&session.scenario.recipe).expect("a recipe has a JSON form");
     Certificate {
@@ -477,10 +502,10 @@ fn certificate(
         kernels_hash: hexadecimal(&session.registry.hash()),
         variables: session.scenario.choice_variables(),
         plan_basis: plan_basis(session),
-        assumptions: assumptions(is_replay),
-        second_run: match is_replay {
-            true => "none: this is a replay".to_string(),
-            false => r2r::describe(&options.engine, options.workers),
+        assumptions: assumptions(unrepeated),
+        second_run: match unrepeated {
+            Some(reason) => format!("none {reason}"),
+            None => r2r::describe(&options.engine, options.workers),
         },
         root_hash: root_hash(reference),
         self_test: SelfTestResult {
@@ -509,15 +534,16 @@ fn plan_basis(session: &Session) -> String {
     }
 }
 
-fn assumptions(is_replay: bool) -> Vec<String> {
-    let purity = match is_replay {
-        true => "A2 purity: same inputs and choices give the same bits; not checked in a replay",
-        false => "A2 purity: same inputs and choices give the same bits; checked by the second run",
+fn assumptions(unrepeated: Option<&str>) -> Vec<String> {
+    let checked = match unrepeated {
+        Some(reason) => format!("not checked {reason}"),
+        None => "checked by the second run".to_string(),
     };
+    let purity = format!("A2 purity: same inputs and choices give the same bits; {checked}");
     [
         "A1 completeness: all variation is one of the variables listed; not checkable here, and \
          what is left out is listed under not covered",
-        purity,
+        &purity,
         "A3 independence: what may vary at a node depends on its inputs only; holds by \
          construction, plans and permutations are fixed before a node runs",
         "A4 structure: which nodes exist follows from values already computed; holds by \

@@ -12,11 +12,12 @@ use crate::prove::oracle::reference::{self, Provenances};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
 use crate::prove::oracle::snapshot::{self, Snapshots};
-use crate::prove::outcome::{MutantScore, Outcome};
+use crate::prove::outcome::{MutantScore, Outcome, Remedy};
 use crate::prove::queries::{self, Queries};
 use crate::prove::remedy;
 use crate::prove::reversal::{self, Reversals};
 use crate::prove::session::{CheckError, Session};
+use crate::prove::stop::Stop;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::{Progress, faults, grade, memory};
 use crate::scenario::{OracleKind, Scenario};
@@ -66,6 +67,8 @@ pub struct Findings {
     pub reversals: Reversals,
     /// What other answers to queries do.
     pub queries: Queries,
+    /// Why there is nothing else, where a run could not go on.
+    pub stopped: Option<Stop>,
     /// What true atomics gave, where they were asked for.
     pub native_races: Option<NativeRaces>,
 }
@@ -85,6 +88,7 @@ impl Findings {
             effect: None,
             reversals: Reversals::default(),
             queries: Queries::default(),
+            stopped: None,
             native_races: None,
         }
     }
@@ -99,26 +103,59 @@ pub fn check(
     options: CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    let mut races = Races::asked(&options, scenario.seed)?;
+    let races = Races::asked(&options, scenario.seed)?;
     let mut session = Session::new(scenario, &options)?;
+    let (findings, remedies) = match found(&mut session, &options, races, progress) {
+        Ok(found) => found,
+        Err(CheckError::Stopped(stop)) => (stopped(&session, *stop), Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let verdicts = grade::of_check(&session, &findings);
+    Ok(certificate::outcome(
+        &session, options, findings, verdicts, remedies,
+    ))
+}
+
+/// All that there is to say of a run that could not go on.
+pub(super) fn stopped(session: &Session, stop: Stop) -> Findings {
+    let sweep = Sweep::new(session.sweep_options());
+    Findings {
+        stopped: Some(stop),
+        ..Findings::of_replay(RunRecord::default(), sweep)
+    }
+}
+
+/// Every part of a check, one after another.
+fn found(
+    session: &mut Session,
+    options: &CheckOptions,
+    mut races: Option<Races>,
+    progress: &dyn Progress,
+) -> Result<(Findings, Vec<Remedy>), CheckError> {
     let steps = u64::from(session.scenario.steps);
 
     progress.begin("reference run", steps);
     let mut sweep = Sweep::new(session.sweep_options());
-    let mut reference = native::reference_run(&mut session, &mut sweep, races.as_mut())?;
+    let run = native::reference_run(session, &mut sweep, races.as_mut());
+    let of_recipe = |error: CheckError| error.stop_shown_by(OracleKind::R2R);
+    let mut reference = run.map_err(of_recipe)?;
     progress.end();
 
     progress.begin("second run", steps);
-    let second = Some(r2r::second_run(&mut session, options.workers, &reference)?);
+    let second = r2r::second_run(session, options.workers, &reference);
+    let second = Some(second.map_err(of_recipe)?);
     progress.end();
 
     let hazards = &mut reference.hazards;
-    let reversals = reversal::turn_round(&mut session, hazards, progress)?;
-    let queries = queries::deny(&mut session, &reference, progress)?;
-    let (mut snapshots, mut resumptions) = resumed(&mut session, &reference, progress)?;
-    faults::refuse_unmet(&mut session)?;
+    let reversals = reversal::turn_round(session, hazards, progress)?;
+    let queries = queries::deny(session, &reference, progress)?;
+    let of_resumed = |error: CheckError| error.stop_shown_by(OracleKind::RES);
+    let (mut snapshots, mut resumptions) =
+        resumed(session, &reference, progress).map_err(of_resumed)?;
+    faults::refuse_unmet(session)?;
 
-    let mut reshardings = reshardings(&session, &reference, &sweep, progress)?;
+    let reshardings = reshardings(session, &reference, &sweep, progress);
+    let mut reshardings = reshardings.map_err(of_resumed)?;
     let resumed = resumptions.iter_mut().flatten();
     let resumed = resumed.map(|(_, found)| &mut found.hazards);
     let resharded = reshardings.iter_mut().map(|found| &mut found.hazards);
@@ -128,12 +165,12 @@ pub fn check(
     }
 
     let provenances = match session.scenario.oracles.contains(&OracleKind::REF) {
-        true => Some(reference::follow(&mut session, &RunOptions::default())?),
+        true => Some(reference::follow(session, &RunOptions::default())?),
         false => None,
     };
 
-    let mutants = planted(&mut session, &reference, &sweep, progress)?;
-    let effect = effect::measure(&mut session, &sweep)?;
+    let mutants = planted(session, &reference, &sweep, progress)?;
+    let effect = effect::measure(session, &sweep)?;
     let findings = Findings {
         reference,
         sweep,
@@ -146,13 +183,11 @@ pub fn check(
         effect,
         reversals,
         queries,
+        stopped: None,
         native_races: races.map(Races::end),
     };
-    let remedies = remedy::tried(&session, &findings, progress)?;
-    let verdicts = grade::of_check(&session, &findings);
-    Ok(certificate::outcome(
-        &session, options, findings, verdicts, remedies,
-    ))
+    let remedies = remedy::tried(session, &findings, progress)?;
+    Ok((findings, remedies))
 }
 
 /// Faults planted into the scenario, and which of them were caught.

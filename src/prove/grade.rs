@@ -67,6 +67,9 @@ fn on_engine(grade: Grade, strict: bool) -> Grade {
 /// What is wrong whatever varies.
 fn common(session: &Session, findings: &Findings) -> Grade {
     let mut grade = resumed(findings, Reach::Within);
+    if findings.stopped.is_some() {
+        grade = grade.max(Grade::Divergent);
+    }
     let drifts = findings.reference.drifts.len();
     let asked = session.scenario.oracles.contains(&OracleKind::XR);
     // A recomputation that differs is no matter of copies: its gradients are of another forward.

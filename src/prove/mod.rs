@@ -23,6 +23,7 @@ pub mod reversal;
 pub mod room;
 pub mod session;
 pub mod shrink;
+pub mod stop;
 pub mod sweep;
 pub mod switch;
 pub mod token;

@@ -27,7 +27,8 @@ pub struct Origin {
 
 /// The origin of what a check found; `None` where nothing is wrong.
 pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
-    torn(findings)
+    stopped(findings)
+        .or_else(|| torn(findings))
         .or_else(|| unordered(findings))
         .or_else(|| corrupted(findings))
         .or_else(|| recomputed(findings))
@@ -44,6 +45,12 @@ fn origin(class: OriginClass, oracle: OracleKind, what: String) -> Option<Origin
         oracle,
         what,
     })
+}
+
+/// Nothing else was looked at.
+fn stopped(findings: &Findings) -> Option<Origin> {
+    let stop = findings.stopped.as_ref()?;
+    origin(stop.class, stop.oracle, stop.what.clone())
 }
 
 /// The same choices gave other bits, and no unordered access explains it.

@@ -8,6 +8,7 @@ use crate::numerics::ladder::Rung;
 use crate::prove::Origin;
 use crate::prove::native::NativeRaces;
 use crate::prove::oracle::reshard::{LaterStep, Resharding};
+use crate::prove::stop::Stop;
 use crate::prove::sweep::Reach;
 use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, Grade, Imported, OracleKind};
@@ -48,6 +49,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What came first in cause; `None` where nothing is wrong.
     pub origin: Option<Origin>,
+    /// Why there is nothing else: a run that could not go on.
+    pub stop: Option<Stop>,
     pub oracles: Vec<OracleResult>,
     /// Resumes on other layouts, part of RES.
     pub reshardings: Vec<ReshardResult>,

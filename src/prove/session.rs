@@ -15,6 +15,7 @@ use crate::prove::check::CheckOptions;
 use crate::prove::faults::Unmet;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::plans::AllocationPlans;
+use crate::prove::stop::Stop;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
@@ -53,6 +54,9 @@ pub enum CheckError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     World(#[from] WorldError),
+    /// A collective mismatch or a deadlock: a verdict, once it has come to the check itself.
+    #[error("{}", .0.what)]
+    Stopped(Box<Stop>),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]

@@ -1,6 +1,7 @@
 //! Exit codes, in one place.
 
 use crate::prove::outcome::{OracleResult, OracleVerdict, Outcome};
+use crate::prove::stop::Stop;
 use crate::scenario::{Expectation, Grade, OracleKind};
 
 /// How `bitproof` ends. Stable: scripts depend on it.
@@ -92,7 +93,9 @@ impl Exit {
 /// The expected grade, and whatever else is named: the first op, the oracle, the origin.
 pub(super) fn is_met(expect: &Expectation, outcome: &Outcome) -> bool {
     let first = outcome.first_divergence.as_ref();
-    let first = first.map(|first| &*first.site.op);
+    let stop = outcome.stop.as_ref().and_then(Stop::site);
+    let first = first.map(|first| &first.site).or(stop);
+    let first = first.map(|site| &*site.op);
     let origin = outcome.origin.as_ref();
     let shows = |oracle: OracleKind| {
         let mut results = outcome.oracles.iter();

@@ -21,6 +21,10 @@ pub enum OriginClass {
     WrongContribution,
     /// Copies that must agree do not.
     ReplicaDivergence,
+    /// Members of a communicator call other collectives, or the same ones in another order.
+    CollectiveMismatch,
+    /// No rank can go on: each waits for another one.
+    Deadlock,
     /// What is computed again in the backward is not what the forward computed.
     RecomputeMismatch,
     /// A checkpoint's bytes are not those of the step that it was asked for.
@@ -36,7 +40,7 @@ pub enum OriginClass {
 }
 
 impl OriginClass {
-    pub const ALL: [OriginClass; 13] = [
+    pub const ALL: [OriginClass; 15] = [
         OriginClass::AccumulationOrder,
         OriginClass::AlgorithmSelection,
         OriginClass::MissingWait,
@@ -44,6 +48,8 @@ impl OriginClass {
         OriginClass::UninitialisedRead,
         OriginClass::WrongContribution,
         OriginClass::ReplicaDivergence,
+        OriginClass::CollectiveMismatch,
+        OriginClass::Deadlock,
         OriginClass::RecomputeMismatch,
         OriginClass::CheckpointSnapshot,
         OriginClass::LostState,
@@ -62,6 +68,8 @@ impl OriginClass {
             OriginClass::UninitialisedRead => "uninitialised-read",
             OriginClass::WrongContribution => "wrong-contribution",
             OriginClass::ReplicaDivergence => "replica-divergence",
+            OriginClass::CollectiveMismatch => "collective-mismatch",
+            OriginClass::Deadlock => "deadlock",
             OriginClass::RecomputeMismatch => "recompute-mismatch",
             OriginClass::CheckpointSnapshot => "checkpoint-snapshot",
             OriginClass::LostState => "lost-state",

@@ -20,7 +20,7 @@ fn reduce(rank: &mut Rank, seen: &Seen, op: &str, len: u32) -> Result<(), RankEr
 
 fn mismatch(error: &WorldError) -> (&str, &str) {
     match error {
-        WorldError::CollectiveMismatch { group, detail } => (group, detail),
+        WorldError::CollectiveMismatch { group, detail, .. } => (group, detail),
         other => panic!("{other} is no mismatch"),
     }
 }
@@ -268,7 +268,7 @@ fn a_deadlock_of_messages_is_reported_exactly() {
         rank.wait(handle);
         rank.end_setup()
     });
-    let WorldError::Deadlock { detail } = outcome.error() else {
+    let WorldError::Deadlock { detail, .. } = outcome.error() else {
         panic!("{}", outcome.error());
     };
     for rank in 0..3 {
@@ -289,7 +289,7 @@ fn a_send_that_nobody_receives_is_reported_though_all_have_finished() {
         }
         Ok(())
     });
-    let WorldError::Deadlock { detail } = outcome.error() else {
+    let WorldError::Deadlock { detail, .. } = outcome.error() else {
         panic!("{}", outcome.error());
     };
     assert!(detail.contains("a send of 4 to rank 1"), "{detail}");
