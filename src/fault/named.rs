@@ -29,6 +29,7 @@ pub enum FaultKind {
     StaleFlag,
     LostPosition,
     SharedStaging,
+    MixedGenerations,
     LateTracker,
 }
 
@@ -46,7 +47,7 @@ pub struct FaultFacts {
 }
 
 impl FaultKind {
-    pub const FACTS: [FaultFacts; 17] = [
+    pub const FACTS: [FaultFacts; 18] = [
         FaultFacts {
             kind: FaultKind::DropWait,
             key: "drop_wait",
@@ -167,6 +168,14 @@ impl FaultKind {
             about: "the background writer of a checkpoint reads it where it lives, not \
                 from a copy",
             source: "NVIDIA/nvidia-resiliency-ext#376",
+        },
+        FaultFacts {
+            kind: FaultKind::MixedGenerations,
+            key: "mixed_generations",
+            target: "a component",
+            about: "the folder of a checkpoint still has the ranks' files of the component that \
+                an earlier save left, and they are loaded",
+            source: "NVIDIA-NeMo/Megatron-Bridge#5604",
         },
         FaultFacts {
             kind: FaultKind::LateTracker,

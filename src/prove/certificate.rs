@@ -17,11 +17,14 @@ use crate::prove::outcome::{
     Certificate, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome, PointCount, Remedy,
     ReshardResult, ScenarioIdentity, SelfTestResult,
 };
+use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
 use crate::prove::stop::Stop;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
-use crate::prove::{Grade, first_divergence, origin, reversal, token, uncovered, vacuity, witness};
+use crate::prove::{
+    Grade, first_divergence, origin, reproduction, reversal, uncovered, vacuity, witness,
+};
 use crate::scenario::OracleKind;
 use crate::train::{FIRST_BUCKETS, Trainer};
 use crate::world::{GroupId, RunRecord};
@@ -86,7 +89,7 @@ pub(super) fn outcome(
             None => vacuity::findings(&session.scenario, &findings.sweep, &findings.reference),
         },
         first_divergence: first_divergence::of(session, &findings),
-        replay: replay_token(session, &findings, grade),
+        replay: reproduction::token(session, &findings, grade),
         mutants: findings.mutants,
         native_races: findings.native_races,
         witness,
@@ -174,6 +177,13 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
     }
     notes.extend(findings.reversals.notes());
     notes.extend(findings.queries.notes());
+    if findings.stopped.is_none() && findings.second.is_none() {
+        notes.push(
+            "a replay runs what its token names and judges nothing else: other findings of the \
+             check are not looked for"
+                .to_string(),
+        );
+    }
     notes
 }
 
@@ -181,26 +191,34 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
 fn hazards(findings: &Findings) -> Vec<Hazard> {
     let own = &findings.reference.hazards;
     let resumptions = findings.resumptions.iter().flatten();
-    let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
+    let resumed = resumptions
+        .flat_map(|(_, found)| with_consequences(&found.hazards, &found.reversals.consequences));
     let reshardings = findings.reshardings.iter();
-    let resharded = reshardings.flat_map(|resharding| &resharding.hazards);
-    let mut known: Vec<&crate::world::Hazard> = own.iter().collect();
+    let resharded = reshardings.flat_map(|found| with_consequences(&found.hazards, &[]));
     let saving = findings.snapshots.iter();
-    let saving = saving.flat_map(|snapshots| &snapshots.hazards);
-    for hazard in saving.chain(resumed).chain(resharded) {
-        if !known.iter().any(|one| reversal::is_same(one, hazard)) {
-            known.push(hazard);
+    let saving = saving.flat_map(|snapshots| with_consequences(&snapshots.hazards, &[]));
+    let mut known = with_consequences(own, &findings.reversals.consequences);
+    for (hazard, consequence) in saving.chain(resumed).chain(resharded) {
+        if !known.iter().any(|(one, _)| reversal::is_same(one, hazard)) {
+            known.push((hazard, consequence));
         }
     }
-    let mut consequences = findings.reversals.consequences.iter();
-    let told = known.into_iter().map(|hazard| {
-        let consequence = consequences.next().map(ToString::to_string);
-        Hazard {
-            consequence,
-            ..Hazard::from(hazard.clone())
-        }
+    let told = known.into_iter().map(|(hazard, consequence)| Hazard {
+        consequence: consequence.map(ToString::to_string),
+        ..Hazard::from(hazard.clone())
     });
     told.collect()
+}
+
+/// What the last of the hazards do: those before them were turned round elsewhere.
+fn with_consequences<'a>(
+    hazards: &'a [crate::world::Hazard],
+    consequences: &'a [Consequence],
+) -> Vec<(&'a crate::world::Hazard, Option<&'a Consequence>)> {
+    let untold = hazards.len() - consequences.len();
+    let told = consequences.iter().map(Some);
+    let told = std::iter::repeat_n(None, untold).chain(told);
+    hazards.iter().zip(told).collect()
 }
 
 fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
@@ -267,6 +285,15 @@ fn r2r_result(findings: &Findings) -> OracleResult {
             }
             (OracleVerdict::Different, Some(detail))
         }
+        (_, 0) if findings.queries.worst.is_some() => {
+            (OracleVerdict::Different, findings.queries.consequence())
+        }
+        (_, 0) if hazard_count(findings) > 0 => {
+            let count = hazard_count(findings);
+            let detail =
+                format!("{count} pairs of accesses, or reads of unwritten words, are open");
+            (OracleVerdict::Different, Some(detail))
+        }
         (_, 0) if across > 0 => {
             let detail = format!("within one allocation; {across} points part across allocations");
             (OracleVerdict::Equal, Some(detail))
@@ -278,6 +305,13 @@ fn r2r_result(findings: &Findings) -> OracleResult {
         }
     };
     oracle_result(OracleKind::R2R, verdict, comparisons, detail)
+}
+
+/// Of the straight run, by whichever writer.
+fn hazard_count(findings: &Findings) -> u64 {
+    let saving = findings.snapshots.iter().map(|found| found.hazards.len());
+    let own = findings.reference.hazards.len() + saving.sum::<usize>();
+    own as u64 + findings.reference.hazards_beyond
 }
 
 fn res_result(findings: &Findings) -> OracleResult {
@@ -406,6 +440,13 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
             drift.name
         ));
     }
+    if let Some(stale) = found.stale.first() {
+        let more = match found.stale.len() {
+            1 => String::new(),
+            count => format!(", and {} more parts are of another step", count - 1),
+        };
+        parts.insert(0, format!("{stale}{more}"));
+    }
     if let Some(hazard) = found.hazards.first() {
         parts.push(hazard.to_string());
     }
@@ -466,27 +507,6 @@ fn ref_result(findings: &Findings) -> OracleResult {
         (true, false) => OracleVerdict::Different,
     };
     oracle_result(OracleKind::REF, verdict, *words, Some(detail))
-}
-
-fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<String> {
-    if let Some((_, finding)) = findings.sweep.first.iter().next() {
-        return Some(token::of_finding(session, finding).encode());
-    }
-    let resumptions = findings.resumptions.as_deref().unwrap_or_default();
-    if grade != Grade::Divergent {
-        return None;
-    }
-    let broken = resumptions.iter().find(|(_, found)| !found.is_equal());
-    if let Some((list, found)) = broken {
-        let lists = &session.scenario.checkpoint.restarts;
-        let place = lists.iter().position(|known| known == list)?;
-        return Some(token::of_restart(session, place as u32, found.cut).encode());
-    }
-    let mut reshardings = findings.reshardings.iter();
-    let found = reshardings.find(|found| found.parts())?;
-    let layouts = &session.scenario.checkpoint.reshard;
-    let place = layouts.iter().position(|known| *known == found.to)?;
-    Some(token::of_resharding(session, place as u32, found.cut).encode())
 }
 
 fn certificate(

@@ -19,6 +19,7 @@ pub mod progress;
 pub mod queries;
 pub mod remedy;
 pub mod replay;
+mod reproduction;
 pub mod reversal;
 pub mod room;
 pub mod session;

@@ -134,6 +134,7 @@ pub struct Session {
     /// The scenario's faults that some run has met.
     pub(super) faults_met: BTreeSet<Fault>,
     pub(super) flips_met: BTreeSet<BitFlip>,
+    pub(super) flips_unheld: BTreeSet<BitFlip>,
 }
 
 impl Session {
@@ -207,6 +208,7 @@ impl Session {
             how: how.clone(),
             faults_met: BTreeSet::new(),
             flips_met: BTreeSet::new(),
+            flips_unheld: BTreeSet::new(),
             scenario,
             environment,
             late,
@@ -310,6 +312,8 @@ impl Session {
         };
         self.faults_met.extend(record.faults_met.keys().cloned());
         self.flips_met.extend(record.flips_met.iter().cloned());
+        self.flips_unheld
+            .extend(record.flips_unheld.iter().cloned());
         Ok(record)
     }
 

@@ -35,12 +35,14 @@ pub enum OriginClass {
     HiddenState,
     /// A resumed run has other choices than the straight one.
     OtherAfterResume,
+    /// The answer of a non-blocking query decides what is computed.
+    QueryAnswer,
     /// Bits that changed by themselves, or by what the choices do not describe.
     Uncontrolled,
 }
 
 impl OriginClass {
-    pub const ALL: [OriginClass; 15] = [
+    pub const ALL: [OriginClass; 16] = [
         OriginClass::AccumulationOrder,
         OriginClass::AlgorithmSelection,
         OriginClass::MissingWait,
@@ -55,6 +57,7 @@ impl OriginClass {
         OriginClass::LostState,
         OriginClass::HiddenState,
         OriginClass::OtherAfterResume,
+        OriginClass::QueryAnswer,
         OriginClass::Uncontrolled,
     ];
 
@@ -75,6 +78,7 @@ impl OriginClass {
             OriginClass::LostState => "lost-state",
             OriginClass::HiddenState => "hidden-state",
             OriginClass::OtherAfterResume => "other-after-resume",
+            OriginClass::QueryAnswer => "query-answer",
             OriginClass::Uncontrolled => "uncontrolled",
         }
     }

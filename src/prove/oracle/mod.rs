@@ -5,6 +5,7 @@
 //! `prove/certificate.rs` makes its verdict of the drifts that the run's record lists. REF follows
 //! who contributed to each gradient.
 
+pub(crate) mod generations;
 pub mod r2r;
 pub mod reference;
 pub mod res;

@@ -34,7 +34,11 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
 
 /// The ranks of each side, and where they are.
 fn stopped(page: &mut Page, stop: &Stop) {
-    let group: String = stop.group.iter().map(|name| format!(" in {name}")).collect();
+    let group: String = stop
+        .group
+        .iter()
+        .map(|name| format!(" in {name}"))
+        .collect();
     page.heading(&format!("{}{group}", stop.class));
     for side in &stop.sides {
         page.sentence(2, &format!("{}: {}", ranks(&side.ranks), side.what));

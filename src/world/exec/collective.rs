@@ -217,6 +217,7 @@ impl Coordinator<'_> {
                 rank,
                 site,
                 fold: None,
+                dtype: receiver.collective.output.dtype,
                 span: output,
             });
         }
@@ -320,6 +321,7 @@ impl Coordinator<'_> {
             rank: to,
             site,
             fold: None,
+            dtype: target.dtype,
             span: copy.to,
         });
         Ok(())
