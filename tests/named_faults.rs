@@ -8,7 +8,7 @@ use bitproof::fault::{Component, FaultKind};
 use bitproof::prove::faults::places;
 use bitproof::prove::outcome::{HazardKind, OracleVerdict, Outcome};
 use bitproof::prove::session::CheckError;
-use bitproof::prove::{CheckOptions, Silent, check};
+use bitproof::prove::{CheckOptions, Silent, Token, check, replay};
 use bitproof::scenario::{Grade, Overrides, Scenario};
 
 const RECIPE: &str = "steps = 3\n[recipe]\nworld_size = 4\nnum_layers = 1\nhidden_size = 16\n\
@@ -92,6 +92,56 @@ fn a_fault_that_no_run_meets_is_refused_with_the_nearest_name() {
         told.contains("no run comes by drop_wait `grad_reduce.bucket7`"),
         "{told}"
     );
+}
+
+/// What the line to paste shows is what the check has found: the pair that was turned round.
+#[test]
+fn a_hazard_is_replayed() {
+    let faulty = scenario("[fault]\ndrop_wait = \"grad_reduce.bucket0\"");
+    let outcome = check(faulty.clone(), CheckOptions::default(), &Silent).expect("it ends");
+    let token = Token::decode(outcome.replay.as_deref().expect("a token")).expect("it is whole");
+    let shown = replay(faulty.clone(), &token, CheckOptions::default(), &Silent);
+    let shown = shown.expect("it reproduces");
+    assert_eq!((shown.grade(), shown.hazards.len()), (outcome.grade(), 1));
+    assert!(
+        outcome.hazards.contains(&shown.hazards[0]),
+        "{:#?}",
+        shown.hazards
+    );
+    assert_eq!(shown.replay, outcome.replay);
+    let class = |outcome: &Outcome| outcome.origin.as_ref().map(|origin| origin.class);
+    assert_eq!(class(&shown), class(&outcome));
+    // R2R fails, and does not call itself equal.
+    for outcome in [&outcome, &shown] {
+        assert_eq!(outcome.oracles[0].verdict, OracleVerdict::Different);
+    }
+    let other = Token { value: 99, ..token };
+    let refused = replay(faulty, &other, CheckOptions::default(), &Silent).unwrap_err();
+    assert!(refused.to_string().contains("does not part"), "{refused}");
+}
+
+#[test]
+fn bits_that_a_type_has_not_are_refused() {
+    let text = |bit: u32| {
+        format!(
+            "bf16 = true\n[fault]\n\
+             flip_bit = {{ component = \"model\", rank = 1, step = 2, bit = {bit} }}"
+        )
+    };
+    let refused = check(scenario(&text(0)), CheckOptions::default(), &Silent).unwrap_err();
+    let told = refused.to_string();
+    assert!(told.contains("bf16 from bit 16 on"), "{told}");
+    let outcome = checked(&text(16));
+    assert_eq!(outcome.grade(), Grade::Uncontrolled);
+}
+
+#[test]
+fn an_expectation_without_words_is_refused() {
+    let text = format!("{RECIPE}[expect]\ngrade = \"divergent\"\nnames = \" \"\n");
+    let source = Source::new("scenario.toml", text.as_str());
+    let path = Path::new("scenario.toml");
+    let found = Scenario::from_source(&source, path, &Overrides::default()).unwrap_err();
+    assert_eq!(found[0].code, "out-of-range", "{found:#?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bitproof::diagnostic::Source;
 use bitproof::prove::outcome::{OracleResult, OracleVerdict, Outcome, VacuityReason};
-use bitproof::prove::{CheckOptions, Grade, Silent, check};
+use bitproof::prove::{CheckOptions, Grade, Silent, Token, check, replay};
 use bitproof::scenario::{OracleKind, OriginClass, Overrides, Scenario};
 
 const SCENARIO: &str = "
@@ -87,6 +87,12 @@ fn another_bucket_size_is_refuted_where_rings_round_and_proved_where_one_rank_ad
     assert_eq!(found.verdict, OracleVerdict::Different);
     assert!(!found.same_plans && found.unexcused.is_none());
     assert_eq!(found.first_step, Some(1));
+    let token = rings.replay.as_deref().expect("a token");
+    let token = Token::decode(token).expect("a token that was printed");
+    let scenario = load(AS_IT_IS, SMALL_BUCKETS).expect("sound");
+    let again = replay(scenario, &token, CheckOptions::default(), &Silent).expect("it replays");
+    assert_eq!(again.grade(), Grade::Divergent);
+    assert_eq!(again.topo, rings.topo);
 
     let one = outcome(FP32_SUMS, SMALL_BUCKETS);
     assert_eq!(one.grade(), Grade::Proved, "{:?}", one.topo);

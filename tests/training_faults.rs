@@ -266,6 +266,52 @@ fn both_waits_of_a_save_are_needed() {
     SAVED.is_named(dropped, UNORDERED, &["checkpoint.writer"]);
 }
 
+/// Files of two saves: the rank and the step are named, for ranks and steps that are told.
+#[test]
+fn files_of_an_earlier_save_are_named() {
+    let case = Case {
+        more: "[checkpoint]\nrestarts = [[2]]",
+        ..RESUMED
+    };
+    let said = ["the file of rank 2 has data-position of step 1"];
+    let fault = "mixed_generations = { at = 'data-position', rank = 2 }";
+    case.is_named(fault, TORN, &said);
+    let said = ["the file of rank 0 has exp-avg of step 1", "7 more parts"];
+    case.is_named("mixed_generations = 'exp-avg'", TORN, &said);
+    assert!(case.hosts(("mixed_generations", "rng")));
+    // Nothing was saved before the first cut.
+    assert!(!RESUMED.hosts(("mixed_generations", "rng")));
+    let scenario = RESUMED.scenario("mixed_generations = 'exp-avg'");
+    let refused = check(scenario, CheckOptions::default(), &Silent).expect_err("nothing is met");
+    assert!(refused.to_string().contains("no run comes by"), "{refused}");
+}
+
+const STOPPED: (OracleKind, OriginClass) = (OracleKind::R2R, OriginClass::CollectiveMismatch);
+
+#[test]
+fn calls_that_ranks_do_not_share_are_a_verdict() {
+    let case = Case {
+        recipe: "overlap_grad_reduce = true\nddp_bucket_size = 2000",
+        ..RESUMED
+    };
+    let said = ["ranks [3]", "reduce_scatter", "ddp.bucket"];
+    let fault = "container_order = { at = 'grad_reduce', rank = 3 }";
+    case.is_named(fault, STOPPED, &said);
+    let fault = "skip_collective = { at = 'ddp.bucket0.reduce_scatter', rank = 1 }";
+    let outcome = RESUMED.checked(fault);
+    assert_eq!(outcome.grade(), Grade::Divergent);
+    let stop = outcome.stop.expect("it stopped");
+    assert_eq!(stop.class, OriginClass::CollectiveMismatch);
+    let named: Vec<u32> = stop
+        .sides
+        .iter()
+        .flat_map(|side| side.ranks.clone())
+        .collect();
+    assert!(named.contains(&1) && named.len() > 1, "{named:?}");
+    assert_eq!(stop.site().map(|site| &*site.op), Some("reduce_scatter"));
+    assert!(outcome.hazards.is_empty() && outcome.replay.is_none());
+}
+
 /// No fault is of one scenario: each is listed wherever the program comes by its place.
 #[test]
 fn places_are_listed_where_they_are() {

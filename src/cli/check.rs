@@ -86,11 +86,20 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
     let paths = folder::scenarios(&args.paths);
     let count = paths.as_ref().map_or(1, Vec::len);
     let mut output = Output::new(args.run.format, args.run.detail(), count);
-    let options = args.run.options();
+    let named: Vec<String> = args
+        .paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let options = args
+        .run
+        .options()
+        .map_err(|finding| ("bitproof".to_owned(), finding));
+    let paths = paths.map_err(|finding| (named.join(" "), finding));
     let (options, paths) = match options.and_then(|options| Ok((options, paths?))) {
         Ok(given) => given,
-        Err(finding) => {
-            let exit = output.refuse("bitproof".to_owned(), vec![*finding], Exit::Usage);
+        Err((name, finding)) => {
+            let exit = output.refuse(name, vec![*finding], Exit::Usage);
             return exit.max(output.finish());
         }
     };

@@ -45,7 +45,8 @@ fn inside(folder: &Path) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
     }
     if files.is_empty() {
         let message = format!("the folder {name} holds no scenario");
-        let help = "name a folder with `.toml` files in it, or a file";
+        let help = "name a folder with `.toml` files in it (those of folders inside it do not \
+            count), or a file";
         return Err(Box::new(
             Diagnostic::error("no-scenario", message).with_help(help),
         ));

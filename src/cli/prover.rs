@@ -129,6 +129,7 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
             | WorldError::Thread { .. } => Exit::NothingChecked,
             _ => Exit::Internal,
         },
+        CheckError::Stopped(_) => Exit::Divergent,
         CheckError::Engine(
             EngineError::NoAdapter { .. }
             | EngineError::Limits { .. }

@@ -24,10 +24,12 @@ pub enum FaultKind {
     LoaderDraw,
     RankSeed,
     EarlyReduce,
+    ContainerOrder,
     AliasedSlots,
     StaleFlag,
     LostPosition,
     SharedStaging,
+    MixedGenerations,
     LateTracker,
 }
 
@@ -45,7 +47,7 @@ pub struct FaultFacts {
 }
 
 impl FaultKind {
-    pub const FACTS: [FaultFacts; 16] = [
+    pub const FACTS: [FaultFacts; 18] = [
         FaultFacts {
             kind: FaultKind::DropWait,
             key: "drop_wait",
@@ -127,6 +129,14 @@ impl FaultKind {
             source: "NVIDIA/Megatron-LM#844",
         },
         FaultFacts {
+            kind: FaultKind::ContainerOrder,
+            key: "container_order",
+            target: "`grad_reduce`",
+            about: "the rank takes its buckets from a container without an order: it reduces \
+                them after the backward, the last one first",
+            source: "NVIDIA/Megatron-LM#2218, NVIDIA/Megatron-LM#1515",
+        },
+        FaultFacts {
             kind: FaultKind::AliasedSlots,
             key: "aliased_slots",
             target: "`main_grad`",
@@ -158,6 +168,14 @@ impl FaultKind {
             about: "the background writer of a checkpoint reads it where it lives, not \
                 from a copy",
             source: "NVIDIA/nvidia-resiliency-ext#376",
+        },
+        FaultFacts {
+            kind: FaultKind::MixedGenerations,
+            key: "mixed_generations",
+            target: "a component",
+            about: "the folder of a checkpoint still has the ranks' files of the component that \
+                an earlier save left, and they are loaded",
+            source: "NVIDIA-NeMo/Megatron-Bridge#5604",
         },
         FaultFacts {
             kind: FaultKind::LateTracker,

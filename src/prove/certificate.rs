@@ -18,10 +18,14 @@ use crate::prove::outcome::{
     Certificate, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome, PointCount, Remedy,
     ReshardResult, ScenarioIdentity, SelfTestResult, TopoResult,
 };
+use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
+use crate::prove::stop::Stop;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::token::hexadecimal;
-use crate::prove::{Grade, first_divergence, origin, reversal, token, uncovered, vacuity, witness};
+use crate::prove::{
+    Grade, first_divergence, origin, reproduction, reversal, uncovered, vacuity, witness,
+};
 use crate::scenario::OracleKind;
 use crate::train::{FIRST_BUCKETS, Trainer};
 use crate::world::{GroupId, RunRecord};
@@ -50,8 +54,7 @@ pub(super) fn outcome(
         .collect();
     let reached = [verdicts.within, verdicts.across].into_iter().flatten();
     let grade = reached.max().expect("one of the verdicts was reached");
-    // A replay looks at what its token names: it has no second run, and judges no vacuity.
-    let is_replay = findings.second.is_none();
+    let unrepeated = unrepeated(&findings);
     Outcome {
         scenario: ScenarioIdentity {
             name: scenario.name.clone(),
@@ -76,18 +79,19 @@ pub(super) fn outcome(
         notes: notes(session, &findings, verdicts),
         origin: origin::of(session, &findings),
         oracles: oracles(session, &findings),
+        stop: findings.stopped.clone(),
         reshardings: findings
             .reshardings
             .iter()
             .map(ReshardResult::from)
             .collect(),
         topo: findings.topo.iter().map(TopoResult::from).collect(),
-        vacuity: match is_replay {
-            true => Vec::new(),
-            false => vacuity::findings(session, &findings),
+        vacuity: match unrepeated {
+            Some(_) => Vec::new(),
+            None => vacuity::findings(session, &findings),
         },
         first_divergence: first_divergence::of(session, &findings),
-        replay: replay_token(session, &findings, grade),
+        replay: reproduction::token(session, &findings, grade),
         mutants: findings.mutants,
         native_races: findings.native_races,
         witness,
@@ -95,9 +99,19 @@ pub(super) fn outcome(
         remedies,
         losses,
         regression: None,
-        certificate: certificate(session, options, &findings.reference, is_replay),
+        certificate: certificate(session, options, &findings.reference, unrepeated),
         not_covered: uncovered::sentences(session),
         not_said: not_said(grade, verdicts.across.is_some(), scenario.environment_known),
+    }
+}
+
+/// Why there is no second run: a replay looks at what its token names, a run that stopped has
+/// nothing to compare. Neither judges vacuity.
+fn unrepeated(findings: &Findings) -> Option<&'static str> {
+    match (&findings.stopped, &findings.second) {
+        (Some(_), _) => Some("where a run stops"),
+        (None, None) => Some("in a replay"),
+        (None, Some(_)) => None,
     }
 }
 
@@ -165,6 +179,13 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
     }
     notes.extend(findings.reversals.notes());
     notes.extend(findings.queries.notes());
+    if findings.stopped.is_none() && findings.second.is_none() {
+        notes.push(
+            "a replay runs what its token names and judges nothing else: other findings of the \
+             check are not looked for"
+                .to_string(),
+        );
+    }
     notes
 }
 
@@ -172,34 +193,45 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
 fn hazards(findings: &Findings) -> Vec<Hazard> {
     let own = &findings.reference.hazards;
     let resumptions = findings.resumptions.iter().flatten();
-    let resumed = resumptions.flat_map(|(_, resumption)| &resumption.hazards);
+    let resumed = resumptions
+        .flat_map(|(_, found)| with_consequences(&found.hazards, &found.reversals.consequences));
     let reshardings = findings.reshardings.iter();
-    let resharded = reshardings.flat_map(|resharding| &resharding.run.hazards);
+    let resharded = reshardings.flat_map(|found| with_consequences(&found.run.hazards, &[]));
     let varied = findings.topo.iter();
-    let varied = varied.flat_map(|found| &found.run.hazards);
-    let mut known: Vec<&crate::world::Hazard> = own.iter().collect();
+    let varied = varied.flat_map(|found| with_consequences(&found.run.hazards, &[]));
     let saving = findings.snapshots.iter();
-    let saving = saving.flat_map(|snapshots| &snapshots.hazards);
-    for hazard in saving.chain(resumed).chain(resharded).chain(varied) {
-        if !known.iter().any(|one| reversal::is_same(one, hazard)) {
-            known.push(hazard);
+    let saving = saving.flat_map(|snapshots| with_consequences(&snapshots.hazards, &[]));
+    let mut known = with_consequences(own, &findings.reversals.consequences);
+    for (hazard, consequence) in saving.chain(resumed).chain(resharded).chain(varied) {
+        if !known.iter().any(|(one, _)| reversal::is_same(one, hazard)) {
+            known.push((hazard, consequence));
         }
     }
-    let mut consequences = findings.reversals.consequences.iter();
-    let told = known.into_iter().map(|hazard| {
-        let consequence = consequences.next().map(ToString::to_string);
-        Hazard {
-            consequence,
-            ..Hazard::from(hazard.clone())
-        }
+    let told = known.into_iter().map(|(hazard, consequence)| Hazard {
+        consequence: consequence.map(ToString::to_string),
+        ..Hazard::from(hazard.clone())
     });
     told.collect()
+}
+
+/// What the last of the hazards do: those before them were turned round elsewhere.
+fn with_consequences<'a>(
+    hazards: &'a [crate::world::Hazard],
+    consequences: &'a [Consequence],
+) -> Vec<(&'a crate::world::Hazard, Option<&'a Consequence>)> {
+    let untold = hazards.len() - consequences.len();
+    let told = consequences.iter().map(Some);
+    let told = std::iter::repeat_n(None, untold).chain(told);
+    hazards.iter().zip(told).collect()
 }
 
 fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
     OracleKind::ALL
         .into_iter()
         .map(|oracle| {
+            if let Some(stop) = &findings.stopped {
+                return of_stop(oracle, stop);
+            }
             if !session.scenario.oracles.contains(&oracle) {
                 let detail = Some("the scenario does not ask for it".to_string());
                 return oracle_result(oracle, OracleVerdict::NotChecked, 0, detail);
@@ -213,6 +245,17 @@ fn oracles(session: &Session, findings: &Findings) -> Vec<OracleResult> {
             }
         })
         .collect()
+}
+
+/// The oracle that shows a stop has failed; the others had nothing to compare.
+fn of_stop(oracle: OracleKind, stop: &Stop) -> OracleResult {
+    match oracle == stop.oracle {
+        true => oracle_result(oracle, OracleVerdict::Different, 0, Some(stop.what.clone())),
+        false => {
+            let detail = Some("the run stopped".to_string());
+            oracle_result(oracle, OracleVerdict::NotChecked, 0, detail)
+        }
+    }
 }
 
 fn oracle_result(
@@ -245,6 +288,15 @@ fn r2r_result(findings: &Findings) -> OracleResult {
             if let Some(corruption) = &difference.corruption {
                 detail += &format!("; {corruption}");
             }
+            (OracleVerdict::Different, Some(detail))
+        }
+        (_, 0) if findings.queries.worst.is_some() => {
+            (OracleVerdict::Different, findings.queries.consequence())
+        }
+        (_, 0) if hazard_count(findings) > 0 => {
+            let count = hazard_count(findings);
+            let detail =
+                format!("{count} pairs of accesses, or reads of unwritten words, are open");
             (OracleVerdict::Different, Some(detail))
         }
         (_, 0) if across > 0 => {
@@ -296,6 +348,13 @@ fn topo_result(findings: &Findings) -> OracleResult {
             result(OracleVerdict::EqualInPart, compared, detail)
         }
     }
+}
+
+/// Of the straight run, by whichever writer.
+fn hazard_count(findings: &Findings) -> u64 {
+    let saving = findings.snapshots.iter().map(|found| found.hazards.len());
+    let own = findings.reference.hazards.len() + saving.sum::<usize>();
+    own as u64 + findings.reference.hazards_beyond
 }
 
 fn res_result(findings: &Findings) -> OracleResult {
@@ -429,6 +488,13 @@ pub(super) fn resumption_text(found: &Resumption) -> String {
             drift.name
         ));
     }
+    if let Some(stale) = found.stale.first() {
+        let more = match found.stale.len() {
+            1 => String::new(),
+            count => format!(", and {} more parts are of another step", count - 1),
+        };
+        parts.insert(0, format!("{stale}{more}"));
+    }
     if let Some(hazard) = found.hazards.first() {
         parts.push(hazard.to_string());
     }
@@ -494,32 +560,11 @@ fn ref_result(findings: &Findings) -> OracleResult {
     oracle_result(OracleKind::REF, verdict, *words, Some(detail))
 }
 
-fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<String> {
-    if let Some((_, finding)) = findings.sweep.first.iter().next() {
-        return Some(token::of_finding(session, finding).encode());
-    }
-    let resumptions = findings.resumptions.as_deref().unwrap_or_default();
-    if grade != Grade::Divergent {
-        return None;
-    }
-    let broken = resumptions.iter().find(|(_, found)| !found.is_equal());
-    if let Some((list, found)) = broken {
-        let lists = &session.scenario.checkpoint.restarts;
-        let place = lists.iter().position(|known| known == list)?;
-        return Some(token::of_restart(session, place as u32, found.cut).encode());
-    }
-    let mut reshardings = findings.reshardings.iter();
-    let found = reshardings.find(|found| found.run.parts())?;
-    let layouts = &session.scenario.checkpoint.reshard;
-    let place = layouts.iter().position(|known| *known == found.to)?;
-    Some(token::of_resharding(session, place as u32, found.cut).encode())
-}
-
 fn certificate(
     session: &Session,
     options: CheckOptions,
     reference: &RunRecord,
-    is_replay: bool,
+    unrepeated: Option<&str>,
 ) -> Certificate {
     let recipe = serde_json::to_vec(&session.scenario.recipe).expect("a recipe has a JSON form");
     Certificate {
@@ -528,10 +573,10 @@ fn certificate(
         kernels_hash: hexadecimal(&session.registry.hash()),
         variables: session.scenario.choice_variables(),
         plan_basis: plan_basis(session),
-        assumptions: assumptions(is_replay),
-        second_run: match is_replay {
-            true => "none: this is a replay".to_string(),
-            false => r2r::describe(&options.engine, options.workers),
+        assumptions: assumptions(unrepeated),
+        second_run: match unrepeated {
+            Some(reason) => format!("none {reason}"),
+            None => r2r::describe(&options.engine, options.workers),
         },
         root_hash: root_hash(reference),
         self_test: SelfTestResult {
@@ -560,15 +605,16 @@ fn plan_basis(session: &Session) -> String {
     }
 }
 
-fn assumptions(is_replay: bool) -> Vec<String> {
-    let purity = match is_replay {
-        true => "A2 purity: same inputs and choices give the same bits; not checked in a replay",
-        false => "A2 purity: same inputs and choices give the same bits; checked by the second run",
+fn assumptions(unrepeated: Option<&str>) -> Vec<String> {
+    let checked = match unrepeated {
+        Some(reason) => format!("not checked {reason}"),
+        None => "checked by the second run".to_string(),
     };
+    let purity = format!("A2 purity: same inputs and choices give the same bits; {checked}");
     [
         "A1 completeness: all variation is one of the variables listed; not checkable here, and \
          what is left out is listed under not covered",
-        purity,
+        &purity,
         "A3 independence: what may vary at a node depends on its inputs only; holds by \
          construction, plans and permutations are fixed before a node runs",
         "A4 structure: which nodes exist follows from values already computed; holds by \

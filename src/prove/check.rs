@@ -4,24 +4,27 @@
 use crate::engine::EngineChoice;
 use crate::fault::Component;
 use crate::prove::certificate;
+use crate::prove::deviation::Course;
 use crate::prove::effect::{self, Effect};
 use crate::prove::mutation::{self, Nursery};
 use crate::prove::native::{self, NativeRaces, Races};
+use crate::prove::oracle::generations;
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::reference::{self, Provenances};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
 use crate::prove::oracle::snapshot::{self, Snapshots};
 use crate::prove::oracle::topo::{self, Topo};
-use crate::prove::outcome::{MutantScore, Outcome};
+use crate::prove::outcome::{MutantScore, Outcome, Remedy};
 use crate::prove::queries::{self, Queries};
 use crate::prove::remedy;
 use crate::prove::reversal::{self, Reversals};
 use crate::prove::session::{CheckError, Session};
+use crate::prove::stop::Stop;
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Progress, faults, grade, memory};
+use crate::prove::{Progress, Silent, faults, grade, memory};
 use crate::scenario::{OracleKind, Scenario};
-use crate::world::{Observer, RunOptions, RunRecord};
+use crate::world::{Hazard, Observer, RunOptions, RunRecord};
 
 /// How a check is carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct Findings {
     pub reversals: Reversals,
     /// What other answers to queries do.
     pub queries: Queries,
+    /// Why there is nothing else, where a run could not go on.
+    pub stopped: Option<Stop>,
     /// What true atomics gave, where they were asked for.
     pub native_races: Option<NativeRaces>,
 }
@@ -89,6 +94,7 @@ impl Findings {
             effect: None,
             reversals: Reversals::default(),
             queries: Queries::default(),
+            stopped: None,
             native_races: None,
         }
     }
@@ -103,27 +109,61 @@ pub fn check(
     options: CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
-    let mut races = Races::asked(&options, scenario.seed)?;
+    let races = Races::asked(&options, scenario.seed)?;
     let mut session = Session::new(scenario, &options)?;
+    let (findings, remedies) = match found(&mut session, &options, races, progress) {
+        Ok(found) => found,
+        Err(CheckError::Stopped(stop)) => (stopped(&session, *stop), Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let verdicts = grade::of_check(&session, &findings);
+    Ok(certificate::outcome(
+        &session, options, findings, verdicts, remedies,
+    ))
+}
+
+/// All that there is to say of a run that could not go on.
+pub(super) fn stopped(session: &Session, stop: Stop) -> Findings {
+    let sweep = Sweep::new(session.sweep_options());
+    Findings {
+        stopped: Some(stop),
+        ..Findings::of_replay(RunRecord::default(), sweep)
+    }
+}
+
+/// Every part of a check, one after another.
+fn found(
+    session: &mut Session,
+    options: &CheckOptions,
+    mut races: Option<Races>,
+    progress: &dyn Progress,
+) -> Result<(Findings, Vec<Remedy>), CheckError> {
     let steps = u64::from(session.scenario.steps);
 
     progress.begin("reference run", steps);
     let mut sweep = Sweep::new(session.sweep_options());
-    let mut reference = native::reference_run(&mut session, &mut sweep, races.as_mut())?;
+    let run = native::reference_run(session, &mut sweep, races.as_mut());
+    let of_recipe = |error: CheckError| error.stop_shown_by(OracleKind::R2R);
+    let mut reference = run.map_err(of_recipe)?;
     progress.end();
 
     progress.begin("second run", steps);
-    let second = Some(r2r::second_run(&mut session, options.workers, &reference)?);
+    let second = r2r::second_run(session, options.workers, &reference);
+    let second = Some(second.map_err(of_recipe)?);
     progress.end();
 
     let hazards = &mut reference.hazards;
-    let reversals = reversal::turn_round(&mut session, hazards, progress)?;
-    let queries = queries::deny(&mut session, &reference, progress)?;
-    let (mut snapshots, mut resumptions) = resumed(&mut session, &reference, progress)?;
-    faults::refuse_unmet(&mut session)?;
+    let reversals = reversal::turn_round(session, Course::Straight, hazards, progress)?;
+    let queries = queries::deny(session, &reference, progress)?;
+    let of_resumed = |error: CheckError| error.stop_shown_by(OracleKind::RES);
+    let (mut snapshots, mut resumptions) =
+        resumed(session, (&reference, &reversals), progress).map_err(of_resumed)?;
+    faults::refuse_unmet(session)?;
 
-    let mut reshardings = reshardings(&session, &reference, &sweep, progress)?;
-    let mut topo = varied(&session, &reference, &sweep, progress)?;
+    let reshardings = reshardings(session, &reference, &sweep, progress);
+    let mut reshardings = reshardings.map_err(of_resumed)?;
+    let topo = varied(session, &reference, &sweep, progress);
+    let mut topo = topo.map_err(|error| error.stop_shown_by(OracleKind::TOPO))?;
     let resumed = resumptions.iter_mut().flatten();
     let resumed = resumed.map(|(_, found)| &mut found.hazards);
     let resharded = reshardings.iter_mut();
@@ -135,12 +175,12 @@ pub fn check(
     }
 
     let provenances = match session.scenario.oracles.contains(&OracleKind::REF) {
-        true => Some(reference::follow(&mut session, &RunOptions::default())?),
+        true => Some(reference::follow(session, &RunOptions::default())?),
         false => None,
     };
 
-    let mutants = planted(&mut session, &reference, &sweep, progress)?;
-    let effect = effect::measure(&mut session, &sweep)?;
+    let mutants = planted(session, &reference, &sweep, progress)?;
+    let effect = effect::measure(session, &sweep)?;
     let findings = Findings {
         reference,
         sweep,
@@ -154,13 +194,11 @@ pub fn check(
         effect,
         reversals,
         queries,
+        stopped: None,
         native_races: races.map(Races::end),
     };
-    let remedies = remedy::tried(&session, &findings, progress)?;
-    let verdicts = grade::of_check(&session, &findings);
-    Ok(certificate::outcome(
-        &session, options, findings, verdicts, remedies,
-    ))
+    let remedies = remedy::tried(session, &findings, progress)?;
+    Ok((findings, remedies))
 }
 
 /// Faults planted into the scenario, and which of them were caught.
@@ -189,7 +227,7 @@ type Resumed = (Option<Snapshots>, Option<Resumptions>);
 /// What RES compares, where it is asked for.
 fn resumed(
     session: &mut Session,
-    reference: &RunRecord,
+    (reference, reversals): (&RunRecord, &Reversals),
     progress: &dyn Progress,
 ) -> Result<Resumed, CheckError> {
     if !session.scenario.oracles.contains(&OracleKind::RES) {
@@ -198,7 +236,13 @@ fn resumed(
     let count = session.scenario.checkpoint.restarts.len();
     progress.begin("restarts", count as u64);
     let snapshots = snapshot::compare(session, reference)?;
-    let resumptions = restarts(session, reference, snapshots.as_ref(), progress)?;
+    let lists = session.scenario.checkpoint.restarts.clone();
+    let straight = Straight {
+        reference,
+        reversals,
+        snapshots: snapshots.as_ref(),
+    };
+    let resumptions = restarts_of(session, &straight, &lists, progress)?;
     progress.end();
     Ok((snapshots, Some(resumptions)))
 }
@@ -223,33 +267,31 @@ pub fn reference_run(
     Ok(session.run(&options, steps, None, sweep)?)
 }
 
-fn restarts(
-    session: &mut Session,
-    reference: &RunRecord,
-    snapshots: Option<&Snapshots>,
-    progress: &dyn Progress,
-) -> Result<Resumptions, CheckError> {
-    let lists = session.scenario.checkpoint.restarts.clone();
-    restarts_of(session, (reference, snapshots), &lists, progress)
+/// The straight run, as resumed ones are compared with it.
+pub(super) struct Straight<'a> {
+    pub reference: &'a RunRecord,
+    pub reversals: &'a Reversals,
+    pub snapshots: Option<&'a Snapshots>,
 }
 
 /// Resumes at each cut of each list, from what the run before it saved.
 pub(super) fn restarts_of(
     session: &mut Session,
-    (reference, snapshots): (&RunRecord, Option<&Snapshots>),
+    straight: &Straight<'_>,
     lists: &[Vec<u32>],
     progress: &dyn Progress,
 ) -> Result<Resumptions, CheckError> {
+    let reference = straight.reference;
     let last = session.scenario.steps;
     let omitted: Vec<Component> = session.scenario.checkpoint.omit.iter().copied().collect();
-    let mut found = Vec::new();
+    let mut found: Resumptions = Vec::new();
     for list in lists {
         let mut carried: Option<RunRecord> = None;
         let cuts: Vec<u32> = list.iter().copied().filter(|cut| *cut < last).collect();
         for (place, cut) in cuts.iter().copied().enumerate() {
             let until = cuts.get(place + 1).copied();
             let source = carried.as_ref().unwrap_or(reference);
-            let file = snapshots.and_then(|snapshots| match &carried {
+            let file = straight.snapshots.and_then(|snapshots| match &carried {
                 None => snapshots.loaded.get(&cut),
                 Some(resumed) => resumed.files.get(&cut).map(|file| &file.state),
             });
@@ -258,6 +300,8 @@ pub(super) fn restarts_of(
                 .ok_or_else(|| {
                     CheckError::Internal(format!("no state was kept after step {cut}"))
                 })?;
+            let mixed = generations::mixed(session, (cut, state), reference);
+            let state = mixed.as_ref().unwrap_or(state);
             let restart = Restart {
                 cut,
                 state,
@@ -270,6 +314,8 @@ pub(super) fn restarts_of(
             let sensitive = sweep.sensitive.get(&Reach::Within).copied().unwrap_or(0);
             let mut resumption = res::compare(cut, reference, &resumed, sensitive);
             resumption.unread = res::unread(reference, cut, &omitted);
+            resumption.stale = generations::stale(reference, cut, state);
+            turn_own_round(session, &restart, straight, (&found, &mut resumption))?;
             let is_first = found
                 .iter()
                 .all(|(_, earlier): &(_, Resumption)| earlier.is_equal());
@@ -282,6 +328,27 @@ pub(super) fn restarts_of(
         progress.advance(1);
     }
     Ok(found)
+}
+
+/// Turns the hazards round that no other run has shown. They come last then.
+fn turn_own_round(
+    session: &mut Session,
+    restart: &Restart<'_>,
+    straight: &Straight<'_>,
+    (earlier, found): (&Resumptions, &mut Resumption),
+) -> Result<(), CheckError> {
+    let known = straight.reference.hazards.iter();
+    let known = known.chain(&straight.reversals.ordered);
+    let known = known.chain(earlier.iter().flat_map(|(_, one)| &one.hazards));
+    let known: Vec<&Hazard> = known.collect();
+    let hazards = std::mem::take(&mut found.hazards).into_iter();
+    let is_known = |hazard: &Hazard| known.iter().any(|one| reversal::is_same(one, hazard));
+    let (mut hazards, mut own): (Vec<_>, Vec<_>) = hazards.partition(is_known);
+    let course = Course::Resumed(restart);
+    found.reversals = reversal::turn_round(session, course, &mut own, &Silent)?;
+    hazards.append(&mut own);
+    found.hazards = hazards;
+    Ok(())
 }
 
 /// Resumes on other layouts, where RES is asked for.

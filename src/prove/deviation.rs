@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::numerics::Digest;
 use crate::prove::oracle::r2r::first_other_metric;
+use crate::prove::oracle::res::{self, Restart};
 use crate::prove::session::{CheckError, Session};
-use crate::world::{RunOptions, RunRecord, Site, WorldError};
+use crate::world::{RunOptions, RunRecord, Site, Unobserved, WorldError};
 
 /// What differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,16 +26,39 @@ impl Deviation {
     }
 }
 
-/// The canonical run that others are compared with.
-pub(super) struct Canonical(RunRecord);
+/// Which run it is whose choices are changed.
+#[derive(Clone, Copy)]
+pub(super) enum Course<'a> {
+    Straight,
+    Resumed(&'a Restart<'a>),
+}
 
-impl Canonical {
+impl Course<'_> {
+    fn run(self, session: &mut Session, options: &RunOptions) -> Result<RunRecord, CheckError> {
+        match self {
+            Course::Straight => {
+                let steps = session.steps();
+                Ok(session.plain_run(options, steps)?)
+            }
+            Course::Resumed(restart) => {
+                res::run_on(session, restart, restart.until, options, &mut Unobserved)
+            }
+        }
+    }
+}
+
+/// The canonical run that others are compared with.
+pub(super) struct Canonical<'a> {
+    course: Course<'a>,
+    record: RunRecord,
+}
+
+impl<'a> Canonical<'a> {
     /// # Errors
     /// Whatever stops the run.
-    pub fn of(session: &mut Session) -> Result<Canonical, CheckError> {
-        let steps = session.steps();
-        let record = session.plain_run(&recorded(), steps)?;
-        Ok(Canonical(record))
+    pub fn of(session: &mut Session, course: Course<'a>) -> Result<Canonical<'a>, CheckError> {
+        let record = course.run(session, &recorded())?;
+        Ok(Canonical { course, record })
     }
 
     /// Runs with `change`, and compares. The inner error is a run that could not go on.
@@ -48,16 +72,18 @@ impl Canonical {
     ) -> Result<Result<(RunRecord, Deviation), String>, CheckError> {
         let mut options = recorded();
         change(&mut options);
-        let steps = session.steps();
-        match session.plain_run(&options, steps) {
+        match self.course.run(session, &options) {
             Ok(record) => {
-                let deviation = compare(&self.0, &record);
+                let deviation = compare(&self.record, &record);
                 Ok(Ok((record, deviation)))
             }
-            Err(WorldError::Engine { rank, site, source }) if source.launch().is_none() => {
+            Err(CheckError::World(WorldError::Engine { rank, site, source }))
+                if source.launch().is_none() =>
+            {
                 Err(WorldError::Engine { rank, site, source }.into())
             }
-            Err(error) => Ok(Err(error.to_string())),
+            Err(CheckError::World(error)) => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
         }
     }
 }

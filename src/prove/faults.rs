@@ -75,14 +75,19 @@ fn join(hosts: &mut BTreeMap<(FaultKind, String), FaultHost>, more: RunRecord) {
     }
 }
 
-/// What a checkpoint can lack.
+/// What a checkpoint can lack, and what a folder can have of an earlier one.
 fn components(session: &Session) -> impl Iterator<Item = FaultPlace> {
     let ranks = session.ranks();
-    Component::ALL.into_iter().map(move |component| FaultPlace {
-        kind: FaultKind::OmitComponent,
-        at: component.name().to_string(),
-        ranks,
-        times_in_step: 1,
+    let saved_before = session.scenario.checkpoint.cuts().last() > Some(&1);
+    let mixed = saved_before.then_some(FaultKind::MixedGenerations);
+    let kinds = [FaultKind::OmitComponent].into_iter().chain(mixed);
+    kinds.flat_map(move |kind| {
+        Component::ALL.into_iter().map(move |component| FaultPlace {
+            kind,
+            at: component.name().to_string(),
+            ranks,
+            times_in_step: 1,
+        })
     })
 }
 
@@ -91,11 +96,19 @@ fn components(session: &Session) -> impl Iterator<Item = FaultPlace> {
 pub struct Unmet {
     pub fault: String,
     pub nearest: Option<String>,
+    /// A bit that the type of the place has not.
+    pub unheld: bool,
 }
 
 impl std::fmt::Display for Unmet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "no run comes by {}", self.fault)?;
+        if self.unheld {
+            return f.write_str(
+                ": a 16-bit value is held in the high bits of its word, bf16 from bit 16 on and \
+                 fp16 from bit 13 on",
+            );
+        }
         match &self.nearest {
             Some(name) => write!(f, ": did you mean `{name}`?"),
             None => Ok(()),
@@ -127,10 +140,12 @@ pub(super) fn refuse_unmet(session: &mut Session) -> Result<(), CheckError> {
     let named = named.iter().map(|fault| Unmet {
         fault: fault.to_string(),
         nearest: named_elsewhere(fault, known(fault.kind)),
+        unheld: false,
     });
     let flips = flips.iter().map(|flip| Unmet {
         fault: flip.to_string(),
         nearest: None,
+        unheld: session.flips_unheld.contains(flip),
     });
     Err(CheckError::UnmetFaults(named.chain(flips).collect()))
 }

@@ -68,6 +68,9 @@ fn on_engine(grade: Grade, strict: bool) -> Grade {
 /// What is wrong whatever varies.
 fn common(session: &Session, findings: &Findings) -> Grade {
     let mut grade = resumed(findings, Reach::Within);
+    if findings.stopped.is_some() {
+        grade = grade.max(Grade::Divergent);
+    }
     let drifts = findings.reference.drifts.len();
     let asked = session.scenario.oracles.contains(&OracleKind::XR);
     // A recomputation that differs is no matter of copies: its gradients are of another forward.
@@ -109,8 +112,7 @@ fn common(session: &Session, findings: &Findings) -> Grade {
             },
         );
     }
-    let consequences = &findings.reversals.consequences;
-    if consequences.iter().any(Consequence::is_visible) {
+    if findings.reversals.is_visible() {
         grade = grade.max(Grade::Divergent);
     }
     grade = grade.max(findings.queries.grade());
@@ -206,16 +208,20 @@ fn of_topo(found: &Topo, accept_input: bool) -> Grade {
 
 /// What one resumed run says, with so many points that are sensitive in it: all that RES calls a
 /// difference, whatever else is asked for.
-fn of_resumption(found: &Resumption, sensitive: u64) -> Grade {
+pub(super) fn of_resumption(found: &Resumption, sensitive: u64) -> Grade {
     let Resumption {
         components,
         uncovered,
         first_step,
         drifts,
         hazards,
+        reversals,
         ..
     } = found;
-    let is_equal = components.is_empty() && uncovered.is_empty() && first_step.is_none();
+    let is_equal = components.is_empty()
+        && uncovered.is_empty()
+        && first_step.is_none()
+        && !reversals.is_visible();
     match (
         is_equal && drifts.is_empty() && sensitive == 0,
         hazards.is_empty(),
@@ -253,7 +259,7 @@ fn of_reach(session: &Session, findings: &Findings, reach: Reach) -> Grade {
 }
 
 /// A point that parts: *masked* where none of the deviations tried reached a declared output.
-fn of_sensitive(reach: Reach, effect: Option<&Effect>) -> Grade {
+pub(super) fn of_sensitive(reach: Reach, effect: Option<&Effect>) -> Grade {
     match effect.is_none_or(|effect| effect.reaches(reach)) {
         true => Grade::Divergent,
         false => Grade::Masked,
@@ -273,6 +279,14 @@ pub(super) fn of_replayed_fold(reach: Reach, effect: Option<&Effect>) -> Verdict
             within: None,
             across: grade,
         },
+    }
+}
+
+/// The grade of one pair that nothing orders, by what it does the other way round.
+pub(super) fn of_replayed_hazard(consequence: &Consequence) -> Grade {
+    match consequence.is_visible() {
+        true => Grade::Divergent,
+        false => Grade::Hazard,
     }
 }
 
@@ -314,6 +328,16 @@ pub(super) fn of_replayed_resharding(found: &OtherRun) -> Verdicts {
             within: None,
             across: grade,
         },
+    }
+}
+
+/// The verdict of a replay of another size or place that was found to fail.
+pub(super) fn of_replayed_topo(found: &Topo) -> Verdicts {
+    let grade = of_topo(found, false);
+    assert!(grade >= Grade::Divergent, "a replay shows what failed");
+    Verdicts {
+        within: Some(grade),
+        across: None,
     }
 }
 
@@ -440,6 +464,32 @@ mod tests {
             assert_eq!(of_resumption(&found, found.sensitive), grade);
             let replayed = of_replayed_restart(&[(vec![1], found)]);
             assert_eq!((replayed.within, replayed.across), (Some(grade), None));
+        }
+    }
+
+    #[test]
+    fn a_pair_that_shows_is_divergent() {
+        use crate::prove::deviation::Deviation;
+        let differs = |metric: Option<(u32, String)>| {
+            Consequence::Differs(Deviation {
+                metric,
+                ..Deviation::default()
+            })
+        };
+        for (consequence, grade) in [
+            (differs(None), Grade::Hazard),
+            (differs(Some((2, "lm loss".to_string()))), Grade::Divergent),
+            (Consequence::Agrees, Grade::Hazard),
+            (Consequence::NotTried, Grade::Hazard),
+            (Consequence::Stops(String::new()), Grade::Divergent),
+        ] {
+            assert_eq!(of_replayed_hazard(&consequence), grade);
+            let mut found = Resumption::default();
+            found
+                .hazards
+                .push(crate::prove::oracle::reshard::tests::hazard());
+            found.reversals.consequences.push(consequence);
+            assert_eq!(of_resumption(&found, 0), grade);
         }
     }
 

@@ -27,7 +27,8 @@ pub struct Origin {
 
 /// The origin of what a check found; `None` where nothing is wrong.
 pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
-    torn(findings)
+    stopped(findings)
+        .or_else(|| torn(findings))
         .or_else(|| unordered(findings))
         .or_else(|| corrupted(findings))
         .or_else(|| recomputed(findings))
@@ -35,6 +36,7 @@ pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
         .or_else(|| contributed(findings))
         .or_else(|| drifted(session, findings))
         .or_else(|| reordered(session, findings))
+        .or_else(|| answered(findings))
         .or_else(|| resumed(findings))
         .or_else(|| varied(findings))
 }
@@ -45,6 +47,12 @@ fn origin(class: OriginClass, oracle: OracleKind, what: String) -> Option<Origin
         oracle,
         what,
     })
+}
+
+/// Nothing else was looked at.
+fn stopped(findings: &Findings) -> Option<Origin> {
+    let stop = findings.stopped.as_ref()?;
+    origin(stop.class, stop.oracle, stop.what.clone())
 }
 
 /// The same choices gave other bits, and no unordered access explains it.
@@ -124,10 +132,12 @@ fn resumed(findings: &Findings) -> Option<Origin> {
     let resumptions = findings.resumptions.iter().flatten();
     let mut broken = resumptions.filter(|(_, found)| !found.is_equal());
     if let Some((list, found)) = broken.next() {
-        let class = match (found.components.is_empty(), found.uncovered.is_empty()) {
-            (false, _) => OriginClass::LostState,
-            (true, false) => OriginClass::HiddenState,
-            (true, true) => OriginClass::OtherAfterResume,
+        let covered = (found.components.is_empty(), found.uncovered.is_empty());
+        let class = match (found.stale.is_empty(), covered) {
+            (false, _) => OriginClass::CheckpointSnapshot,
+            (true, (false, _)) => OriginClass::LostState,
+            (true, (true, false)) => OriginClass::HiddenState,
+            (true, (true, true)) => OriginClass::OtherAfterResume,
         };
         let text = super::certificate::resumption_text(found);
         let what = format!("restarts {list:?}: {text}");
@@ -160,6 +170,12 @@ fn reordered(session: &Session, findings: &Findings) -> Option<Origin> {
         what += &format!("; {}", set_too_late(variable));
     }
     origin(class, OracleKind::R2R, what)
+}
+
+/// A question that may be answered otherwise.
+fn answered(findings: &Findings) -> Option<Origin> {
+    let what = findings.queries.consequence()?;
+    origin(OriginClass::QueryAnswer, OracleKind::R2R, what)
 }
 
 fn asks(session: &Session, oracle: OracleKind) -> Option<()> {

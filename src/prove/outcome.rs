@@ -10,6 +10,7 @@ use crate::prove::native::NativeRaces;
 use crate::prove::oracle::parting::LaterStep;
 use crate::prove::oracle::reshard::Resharding;
 use crate::prove::oracle::topo::Topo;
+use crate::prove::stop::Stop;
 use crate::prove::sweep::Reach;
 use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, Grade, Imported, OracleKind};
@@ -50,6 +51,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What came first in cause; `None` where nothing is wrong.
     pub origin: Option<Origin>,
+    /// Why there is nothing else: a run that could not go on.
+    pub stop: Option<Stop>,
     pub oracles: Vec<OracleResult>,
     /// Resumes on other layouts, part of RES.
     pub reshardings: Vec<ReshardResult>,

@@ -1,7 +1,7 @@
 //! Non-blocking queries: where both answers can be given, the one that the reference run did not
 //! give is run, too.
 
-use crate::prove::deviation::{Canonical, Deviation};
+use crate::prove::deviation::{Canonical, Course, Deviation};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::{Grade, Progress};
 use crate::world::{QueryPoint, RunRecord};
@@ -21,6 +21,8 @@ pub struct Queries {
     pub sensitive: Option<(QueryPoint, Deviation)>,
     /// The first query whose answer stops the run.
     pub stops: Option<(QueryPoint, String)>,
+    /// The first query whose answer alone has the worst consequence, with the grade of that.
+    pub worst: Option<(QueryPoint, Grade)>,
     visible: bool,
 }
 
@@ -74,11 +76,19 @@ pub fn deny(
     reference: &RunRecord,
     progress: &dyn Progress,
 ) -> Result<Queries, CheckError> {
-    let open: Vec<&QueryPoint> = reference
-        .queries
-        .iter()
-        .filter(|query| query.open)
-        .collect();
+    let open = reference.queries.iter().filter(|query| query.open);
+    deny_all(session, open.collect(), progress)
+}
+
+/// Runs the other answers to these queries, each in a run of its own.
+///
+/// # Errors
+/// A failure of the machine.
+pub(super) fn deny_all(
+    session: &mut Session,
+    open: Vec<&QueryPoint>,
+    progress: &dyn Progress,
+) -> Result<Queries, CheckError> {
     let mut found = Queries {
         open: open.len() as u64,
         ..Queries::default()
@@ -87,7 +97,7 @@ pub fn deny(
         return Ok(found);
     }
     progress.begin("queries denied", open.len().min(ANSWERS_MAX) as u64);
-    let canonical = Canonical::of(session)?;
+    let canonical = Canonical::of(session, Course::Straight)?;
     for query in open.into_iter().take(ANSWERS_MAX) {
         let ran = canonical.changed(session, |options| {
             options.schedule.not_ready.insert(query.id);
@@ -97,6 +107,7 @@ pub fn deny(
             Ok((_, deviation)) => found.take(query, deviation),
             Err(error) => {
                 found.stops.get_or_insert((query.clone(), error));
+                found.weigh(query, Grade::Divergent);
             }
         }
         progress.advance(1);
@@ -112,9 +123,31 @@ impl Queries {
         // Nodes that only one of two answers has say nothing about bytes.
         let is_sensitive =
             deviation.metric.is_some() || (deviation.node.is_some() && !deviation.other_nodes);
+        if is_sensitive {
+            self.weigh(
+                query,
+                match deviation.metric {
+                    Some(_) => Grade::Divergent,
+                    None => Grade::Masked,
+                },
+            );
+        }
         if is_sensitive && self.sensitive.is_none() {
             self.sensitive = Some((query.clone(), deviation));
         }
+    }
+
+    fn weigh(&mut self, query: &QueryPoint, grade: Grade) {
+        let known = self.worst.as_ref().map(|(_, known)| *known);
+        if known.is_none_or(|known| known < grade) {
+            self.worst = Some((query.clone(), grade));
+        }
+    }
+
+    /// What the other answer does that decides, in one sentence.
+    pub fn consequence(&self) -> Option<String> {
+        self.worst.as_ref()?;
+        self.notes().into_iter().next_back()
     }
 }
 

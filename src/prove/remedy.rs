@@ -49,6 +49,8 @@ pub fn tried(
             Ok(record) => record,
             // NCCL would refuse the job: no advice either.
             Err(WorldError::NoPlan { .. }) => continue,
+            // Nor for what does not run to its end.
+            Err(WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. }) => continue,
             Err(error) => return Err(error.into()),
         };
         let still = sweep.tallies.iter().any(|(key, _)| {
@@ -85,6 +87,7 @@ fn refuses_recipe(error: &CheckError) -> bool {
         | CheckError::World(_)
         | CheckError::Checkpoint(_)
         | CheckError::Token(_)
+        | CheckError::Stopped(_)
         | CheckError::Internal(_) => false,
     }
 }

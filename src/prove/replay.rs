@@ -1,15 +1,19 @@
 //! Reproduces what a token names: the same node, the same deviation, the same bits.
 
 use crate::prove::certificate;
-use crate::prove::check::{CheckOptions, Findings, restarts_of};
+use crate::prove::check::{CheckOptions, Findings, Straight, restarts_of};
+use crate::prove::deviation::Course;
 use crate::prove::effect;
+use crate::prove::grade::Verdicts;
 use crate::prove::oracle::reshard::Resume;
 use crate::prove::oracle::snapshot;
+use crate::prove::oracle::topo::Varied;
 use crate::prove::outcome::Outcome;
+use crate::prove::reversal::Reversals;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
-use crate::prove::token::{RESHARD, RESTART, Token, TokenError, value_of};
-use crate::prove::{Progress, grade, witness};
+use crate::prove::token::{HAZARD, QUERY, RESHARD, RESTART, TOPO, Token, TokenError, value_of};
+use crate::prove::{Progress, Silent, grade, queries, reversal, witness};
 use crate::scenario::Scenario;
 use crate::world::{NodeId, Owner, RunOptions};
 
@@ -48,6 +52,9 @@ pub fn replay_any(
     let outcome = match token.variable {
         RESTART => replay_restart(&mut session, token, options, progress)?,
         RESHARD => replay_resharding(&mut session, token, options)?,
+        HAZARD => replay_hazard(&mut session, token, options)?,
+        QUERY => replay_query(&mut session, token, options)?,
+        TOPO => replay_topo(&mut session, token, options)?,
         _ => replay_fold(&mut session, token, options)?,
     };
     progress.end();
@@ -156,8 +163,12 @@ fn replay_restart(
     let mut sweep = Sweep::new(session.sweep_options());
     let reference = crate::prove::check::reference_run(session, &mut sweep)?;
     let snapshots = snapshot::compare(session, &reference)?;
-    let source = (&reference, snapshots.as_ref());
-    let found = restarts_of(session, source, &[list], progress)?;
+    let straight = Straight {
+        reference: &reference,
+        reversals: &Reversals::default(),
+        snapshots: snapshots.as_ref(),
+    };
+    let found = restarts_of(session, &straight, &[list], progress)?;
     if found.iter().all(|(_, resumption)| resumption.is_equal()) {
         return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
     }
@@ -166,6 +177,77 @@ fn replay_restart(
         resumptions: Some(found),
         snapshots,
         ..Findings::of_replay(reference, sweep)
+    };
+    Ok(certificate::outcome(
+        session,
+        options,
+        findings,
+        verdicts,
+        Vec::new(),
+    ))
+}
+
+/// Turns the one pair round that the token names.
+fn replay_hazard(
+    session: &mut Session,
+    token: &Token,
+    options: CheckOptions,
+) -> Result<Outcome, CheckError> {
+    let mut sweep = Sweep::new(session.sweep_options());
+    let mut reference = crate::prove::check::reference_run(session, &mut sweep)?;
+    let place = token.value as usize;
+    if place >= reference.hazards.len() {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    }
+    let mut hazards = vec![reference.hazards.swap_remove(place)];
+    let reversals = reversal::turn_round(session, Course::Straight, &mut hazards, &Silent)?;
+    let Some(consequence) = reversals.consequences.first() else {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    };
+    let verdicts = Verdicts {
+        within: Some(grade::of_replayed_hazard(consequence)),
+        across: None,
+    };
+    (reference.hazards, reference.hazards_beyond) = (hazards, 0);
+    let findings = Findings {
+        reversals: Reversals {
+            places: vec![token.value],
+            ..reversals
+        },
+        ..Findings::of_replay(reference, Sweep::new(session.sweep_options()))
+    };
+    Ok(certificate::outcome(
+        session,
+        options,
+        findings,
+        verdicts,
+        Vec::new(),
+    ))
+}
+
+/// Gives the one query that the token names its other answer.
+fn replay_query(
+    session: &mut Session,
+    token: &Token,
+    options: CheckOptions,
+) -> Result<Outcome, CheckError> {
+    let mut sweep = Sweep::new(session.sweep_options());
+    let reference = crate::prove::check::reference_run(session, &mut sweep)?;
+    let query = reference.queries.get(token.value as usize);
+    let Some(query) = query.filter(|query| query.open) else {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    };
+    let found = queries::deny_all(session, vec![query], &Silent)?;
+    if found.worst.is_none() {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    }
+    let verdicts = Verdicts {
+        within: Some(found.grade()),
+        across: None,
+    };
+    let findings = Findings {
+        queries: found,
+        ..Findings::of_replay(reference, Sweep::new(session.sweep_options()))
     };
     Ok(certificate::outcome(
         session,
@@ -205,6 +287,42 @@ fn replay_resharding(
     let verdicts = grade::of_replayed_resharding(&found.run);
     let findings = Findings {
         reshardings: vec![found],
+        ..Findings::of_replay(reference, sweep)
+    };
+    Ok(certificate::outcome(
+        session,
+        options,
+        findings,
+        verdicts,
+        Vec::new(),
+    ))
+}
+
+/// Runs the one variation that the token names beside the scenario's own run.
+fn replay_topo(
+    session: &mut Session,
+    token: &Token,
+    options: CheckOptions,
+) -> Result<Outcome, CheckError> {
+    let variation = session.scenario.topo.get(token.value as usize).cloned();
+    let Some(variation) = variation else {
+        let message = "this scenario has no such size or place: the token is damaged";
+        return Err(CheckError::Input(message.to_string()));
+    };
+    let mut sweep = Sweep::new(session.sweep_options());
+    let reference = crate::prove::check::reference_run(session, &mut sweep)?;
+    let varied = Varied {
+        straight: session,
+        reference: &reference,
+        sums: &sweep.sums,
+    };
+    let found = varied.as_in(&variation)?;
+    if !found.fails() {
+        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+    }
+    let verdicts = grade::of_replayed_topo(&found);
+    let findings = Findings {
+        topo: vec![found],
         ..Findings::of_replay(reference, sweep)
     };
     Ok(certificate::outcome(

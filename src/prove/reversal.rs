@@ -1,7 +1,7 @@
 //! What a hazard does: the pair that nothing orders is run the other way round, and what follows is
 //! compared. A pair that cannot be turned round is ordered by other ranks, and is no hazard.
 
-use crate::prove::deviation::{Canonical, Deviation};
+use crate::prove::deviation::{Canonical, Course, Deviation};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::{Progress, oracle::r2r::NodeDifference};
 use crate::world::{Hazard, Reversal, Site, Turned};
@@ -54,10 +54,12 @@ impl std::fmt::Display for Consequence {
 }
 
 /// The hazards of a run with what each does, and those that were none.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reversals {
     /// In the order of the run's hazards, less those that are none.
     pub consequences: Vec<Consequence>,
+    /// The place of each among the hazards as the run had them.
+    pub places: Vec<u32>,
     /// Pairs that other ranks order.
     pub ordered: Vec<Hazard>,
 }
@@ -66,6 +68,11 @@ impl Reversals {
     /// Whether `hazard`, perhaps of another run, is a pair that was found to be ordered.
     pub fn is_ordered(&self, hazard: &Hazard) -> bool {
         self.ordered.iter().any(|ordered| is_same(ordered, hazard))
+    }
+
+    /// Whether one of them changes what the user sees.
+    pub fn is_visible(&self) -> bool {
+        self.consequences.iter().any(Consequence::is_visible)
     }
 
     pub fn notes(&self) -> impl Iterator<Item = String> {
@@ -111,8 +118,9 @@ pub fn explains<'a>(hazards: &'a [Hazard], difference: &NodeDifference) -> Optio
 ///
 /// # Errors
 /// A failure of the machine.
-pub fn turn_round(
+pub(super) fn turn_round(
     session: &mut Session,
+    course: Course<'_>,
     hazards: &mut Vec<Hazard>,
     progress: &dyn Progress,
 ) -> Result<Reversals, CheckError> {
@@ -122,12 +130,13 @@ pub fn turn_round(
     }
     let pairs = hazards.iter().filter(|hazard| hazard.ran.is_some());
     progress.begin("hazards turned round", pairs.take(PAIRS_MAX).count() as u64);
-    let canonical = Canonical::of(session)?;
+    let canonical = Canonical::of(session, course)?;
     let mut kept = Vec::new();
     let mut tried = 0;
-    for hazard in hazards.drain(..) {
+    for (place, hazard) in (0..).zip(hazards.drain(..)) {
         let Some((held, until)) = hazard.ran.filter(|_| tried < PAIRS_MAX) else {
             reversals.consequences.push(Consequence::NotTried);
+            reversals.places.push(place);
             kept.push(hazard);
             continue;
         };
@@ -147,6 +156,7 @@ pub fn turn_round(
             (Ok((_, deviation)), Some(Turned::Round)) => Consequence::Differs(deviation),
             (Ok(_), _) => Consequence::NotTried,
         });
+        reversals.places.push(place);
         kept.push(hazard);
     }
     progress.end();

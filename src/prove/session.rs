@@ -15,6 +15,7 @@ use crate::prove::check::CheckOptions;
 use crate::prove::faults::Unmet;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::plans::AllocationPlans;
+use crate::prove::stop::Stop;
 use crate::prove::sweep::SweepOptions;
 use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
@@ -53,6 +54,9 @@ pub enum CheckError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     World(#[from] WorldError),
+    /// A collective mismatch or a deadlock: a verdict, once it has come to the check itself.
+    #[error("{}", .0.what)]
+    Stopped(Box<Stop>),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
@@ -130,6 +134,7 @@ pub struct Session {
     /// The scenario's faults that some run has met.
     pub(super) faults_met: BTreeSet<Fault>,
     pub(super) flips_met: BTreeSet<BitFlip>,
+    pub(super) flips_unheld: BTreeSet<BitFlip>,
 }
 
 impl Session {
@@ -203,6 +208,7 @@ impl Session {
             how: how.clone(),
             faults_met: BTreeSet::new(),
             flips_met: BTreeSet::new(),
+            flips_unheld: BTreeSet::new(),
             scenario,
             environment,
             late,
@@ -306,6 +312,8 @@ impl Session {
         };
         self.faults_met.extend(record.faults_met.keys().cloned());
         self.flips_met.extend(record.flips_met.iter().cloned());
+        self.flips_unheld
+            .extend(record.flips_unheld.iter().cloned());
         Ok(record)
     }
 

@@ -7,11 +7,13 @@
 //! 5 bytes   scenario: start of its content hash
 //! 4 bytes   build: start of the hash over kernels, engine and built-in text
 //! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart, `RESHARD`
-//!           for a resume on another layout
+//!           for a resume on another layout, `HAZARD` for a pair that nothing orders, `QUERY` for
+//!           the other answer to a question
 //! varint    value: of placement, its number; of an arrival order, 1 + the place of the one pair
 //!           of neighbours that changes places, or `AS_FOUND`; of a restart, its list's place; of
-//!           a resume on another layout, the layout's place
-//! varint    step; of a restart or such a resume, the cut
+//!           a resume on another layout, the layout's place; of a hazard or a query, its place
+//!           in the reference run's list
+//! varint    step; of a restart or such a resume, the cut; of a hazard or a query 0
 //! varint    owner of the fold: twice the rank, or twice the communicator plus one
 //! varint    ordinal of the fold among its owner's of that step
 //! varint    element of the fold's output
@@ -20,7 +22,7 @@
 //! A varint has seven bits a byte, low bits first. The text is Crockford's base 32: no letter that
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
 //! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements. A
-//! restart or resume has no fold: rank 0's first one and element 0 stand in its place.
+//! restart, resume, hazard or query has no fold: rank 0's first one and element 0 stand in its place.
 
 use crate::prove::session::Session;
 use crate::prove::sweep::{Finding, Variable};
@@ -34,6 +36,15 @@ pub const RESTART: u8 = 0xfe;
 /// Stands in place of a variable for a resume on another layout. The value is the place of the
 /// layout in the scenario's `checkpoint.reshard`, and the step the cut.
 pub const RESHARD: u8 = 0xfd;
+
+/// Stands in place of a variable for two accesses that nothing orders, run the other way round.
+pub const HAZARD: u8 = 0xfc;
+
+/// Stands in place of a variable for the other answer to a non-blocking query.
+pub const QUERY: u8 = 0xfb;
+
+/// Stands in place of a variable for another size or place. The value is its place in `[[topo]]`.
+pub const TOPO: u8 = 0xfa;
 
 /// Stands in place of an arrival order's value where no swap of neighbours parts the bits: the
 /// order that the sweep itself finds at the node.
@@ -69,6 +80,21 @@ pub fn of_restart(session: &Session, list: u32, cut: u32) -> Token {
 /// The token of a resume on another layout that is not what it should be.
 pub fn of_resharding(session: &Session, layout: u32, cut: u32) -> Token {
     of_cut(session, RESHARD, layout, cut)
+}
+
+/// The token of a hazard of the straight run, by its place among them.
+pub fn of_hazard(session: &Session, place: u32) -> Token {
+    of_cut(session, HAZARD, place, 0)
+}
+
+/// The token of a query of the straight run, by its place among them.
+pub fn of_query(session: &Session, place: u32) -> Token {
+    of_cut(session, QUERY, place, 0)
+}
+
+/// The token of another size or place that is not equal.
+pub fn of_topo(session: &Session, place: u32) -> Token {
+    of_cut(session, TOPO, place, 0)
 }
 
 fn of_cut(session: &Session, variable: u8, value: u32, cut: u32) -> Token {

@@ -1,6 +1,7 @@
 //! Exit codes, in one place.
 
 use crate::prove::outcome::{OracleResult, OracleVerdict, Outcome};
+use crate::prove::stop::Stop;
 use crate::scenario::{Expectation, Grade, OracleKind};
 
 /// How `bitproof` ends. Stable: scripts depend on it.
@@ -92,13 +93,18 @@ impl Exit {
 /// The expected grade, and whatever else is named: the first op, the oracle, the origin.
 pub(super) fn is_met(expect: &Expectation, outcome: &Outcome) -> bool {
     let first = outcome.first_divergence.as_ref();
-    let first = first.map(|first| &*first.site.op);
+    let stop = outcome.stop.as_ref().and_then(Stop::site);
+    let first = first.map(|first| &first.site).or(stop);
+    let first = first.map(|site| &*site.op);
     let origin = outcome.origin.as_ref();
+    // An oracle that fails for what another one shows first is a symptom.
     let shows = |oracle: OracleKind| {
         let mut results = outcome.oracles.iter();
         let is_different = |result: &OracleResult| result.verdict == OracleVerdict::Different;
-        origin.is_some_and(|origin| origin.oracle == oracle)
-            || results.any(|result| result.oracle == oracle && is_different(result))
+        match origin {
+            Some(origin) => origin.oracle == oracle,
+            None => results.any(|result| result.oracle == oracle && is_different(result)),
+        }
     };
     outcome.is_checked()
         && outcome.grade() == expect.grade
@@ -108,7 +114,23 @@ pub(super) fn is_met(expect: &Expectation, outcome: &Outcome) -> bool {
         && expect
             .names
             .as_deref()
-            .is_none_or(|names| origin.is_some_and(|origin| origin.what.contains(names)))
+            .is_none_or(|names| origin.is_some_and(|origin| names_whole(&origin.what, names)))
+}
+
+/// Whether `text` has `name`, not as a part of a longer one: `bucket1` is not in `bucket10`. A dot
+/// ends a name, as it does in a path of modules.
+fn names_whole(text: &str, name: &str) -> bool {
+    let goes_on = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let mut places = text.match_indices(name);
+    places.any(|(start, found)| {
+        let before = text[..start].chars().next_back();
+        let after = text[start + found.len()..].chars().next();
+        let (first, last) = (name.chars().next(), name.chars().next_back());
+        let joins = |inner: Option<char>, outer: Option<char>| {
+            inner.is_some_and(goes_on) && outer.is_some_and(goes_on)
+        };
+        !joins(first, before) && !joins(last, after)
+    })
 }
 
 #[cfg(test)]
@@ -223,6 +245,49 @@ mod tests {
             });
             assert!(!met(&outcome, change));
         }
+    }
+
+    #[test]
+    fn a_name_is_matched_whole() {
+        let text = "nothing waits by `grad_reduce.bucket10`: exp-avg of step 2";
+        for name in [
+            "grad_reduce.bucket10",
+            "bucket10",
+            "exp-avg of step 2",
+            "grad_reduce",
+        ] {
+            assert!(names_whole(text, name), "{name}");
+        }
+        for name in [
+            "grad_reduce.bucket1",
+            "bucket",
+            "g",
+            "wait",
+            "avg",
+            "avg of step",
+        ] {
+            assert!(!names_whole(text, name), "{name}");
+        }
+    }
+
+    /// A resume that differs because of a hazard is no finding of RES.
+    #[test]
+    fn an_oracle_that_fails_later_is_not_the_one_expected() {
+        let mut outcome = sample::divergent();
+        outcome.oracles[1].verdict = OracleVerdict::Different;
+        let res = outcome.oracles[1].oracle;
+        let expect = Expectation {
+            oracle: Some(res),
+            ..Expectation::of(Grade::Divergent)
+        };
+        outcome.origin = None;
+        assert!(is_met(&expect, &outcome));
+        outcome.origin = Some(Origin {
+            class: OriginClass::MissingWait,
+            oracle: OracleKind::R2R,
+            what: String::new(),
+        });
+        assert!(!is_met(&expect, &outcome));
     }
 
     #[test]

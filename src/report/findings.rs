@@ -9,6 +9,7 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::outcome::{
     FirstDivergence, Hazard, OracleResult, OracleVerdict, Outcome, VacuityFinding, VacuityReason,
 };
+use crate::prove::stop::Stop;
 use crate::prove::switch::switch_of;
 use crate::prove::vacuity::size_key;
 use crate::scenario::Grade;
@@ -35,6 +36,7 @@ impl Report {
                     .iter()
                     .map(|first| at.divergence(outcome, first)),
             );
+            found.extend(outcome.stop.iter().map(|stop| at.stop(outcome, stop)));
             found.extend(at.native_races(outcome));
             found.extend(at.oracles(outcome));
             found.extend(at.hazards(outcome));
@@ -116,10 +118,24 @@ impl At<'_> {
         }
     }
 
+    /// Ranks that do not call the same.
+    fn stop(&self, outcome: &Outcome, stop: &Stop) -> Diagnostic {
+        let message = format!("{}: {}", outcome.scenario.name, stop.what);
+        let mut finding = Diagnostic::error(stop.class.name(), message);
+        for side in &stop.sides {
+            let site = side.site.iter().map(|site| format!(" at {site}"));
+            let site: String = site.collect();
+            finding = finding.with_note(format!("{}: {}{site}", ranks(&side.ranks), side.what));
+        }
+        self.keys(finding, &["fault"], "")
+    }
+
     /// Oracles that failed. What R2R says of choice points is the divergence, told already.
     fn oracles(&self, outcome: &Outcome) -> Vec<Diagnostic> {
         let told = outcome.first_divergence.as_ref();
+        let stopped = outcome.stop.is_some();
         let is_told = |result: &&OracleResult| match (told, result.oracle.name()) {
+            _ if stopped => true,
             (Some(_), "R2R") => true,
             (Some(first), "RES") => first.variable.name == "checkpoint.restarts",
             _ => false,

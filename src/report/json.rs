@@ -20,7 +20,7 @@ impl Report {
     /// `across`), `exit_code`, `scenario`, `expect`, `import`, `recipe`, `engine`, `steps`,
     /// `ranks`, `nodes`, `choice_points` (a count a rung, `sensitive`, and `by_family`),
     /// `input_points`, `sampling`, `hazards`, `oracles` (`R2R`, `RES`, `XR`, `REF`),
-    /// `origin` (what came first in cause), `reshardings` (a
+    /// `origin` (what came first in cause), `stop` (why a run could not go on), `reshardings` (a
     /// load on another layout each), `mutants` (`caught`, `total`), `native_races`
     /// (true atomics on an adapter), `vacuity`, `first_divergence`,
     /// `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
@@ -66,6 +66,7 @@ impl Report {
             "hazards_beyond": outcome.hazards_beyond,
             "notes": outcome.notes,
             "origin": outcome.origin,
+            "stop": outcome.stop,
             "oracles": oracles(outcome),
             "reshardings": outcome.reshardings,
             "topo": outcome.topo,

@@ -76,6 +76,7 @@ pub fn proved() -> Outcome {
         hazards_beyond: 0,
         notes: Vec::new(),
         origin: None,
+        stop: None,
         oracles: vec![
             oracle(OracleKind::R2R, 51_234),
             oracle(OracleKind::RES, 9),

@@ -21,6 +21,10 @@ pub enum OriginClass {
     WrongContribution,
     /// Copies that must agree do not.
     ReplicaDivergence,
+    /// Members of a communicator call other collectives, or the same ones in another order.
+    CollectiveMismatch,
+    /// No rank can go on: each waits for another one.
+    Deadlock,
     /// What is computed again in the backward is not what the forward computed.
     RecomputeMismatch,
     /// A checkpoint's bytes are not those of the step that it was asked for.
@@ -33,12 +37,14 @@ pub enum OriginClass {
     OtherAfterResume,
     /// State, data or random numbers depend on how many ranks there are, or on where they run.
     MeshDependence,
+    /// The answer of a non-blocking query decides what is computed.
+    QueryAnswer,
     /// Bits that changed by themselves, or by what the choices do not describe.
     Uncontrolled,
 }
 
 impl OriginClass {
-    pub const ALL: [OriginClass; 14] = [
+    pub const ALL: [OriginClass; 17] = [
         OriginClass::AccumulationOrder,
         OriginClass::AlgorithmSelection,
         OriginClass::MissingWait,
@@ -46,12 +52,15 @@ impl OriginClass {
         OriginClass::UninitialisedRead,
         OriginClass::WrongContribution,
         OriginClass::ReplicaDivergence,
+        OriginClass::CollectiveMismatch,
+        OriginClass::Deadlock,
         OriginClass::RecomputeMismatch,
         OriginClass::CheckpointSnapshot,
         OriginClass::LostState,
         OriginClass::HiddenState,
         OriginClass::OtherAfterResume,
         OriginClass::MeshDependence,
+        OriginClass::QueryAnswer,
         OriginClass::Uncontrolled,
     ];
 
@@ -65,12 +74,15 @@ impl OriginClass {
             OriginClass::UninitialisedRead => "uninitialised-read",
             OriginClass::WrongContribution => "wrong-contribution",
             OriginClass::ReplicaDivergence => "replica-divergence",
+            OriginClass::CollectiveMismatch => "collective-mismatch",
+            OriginClass::Deadlock => "deadlock",
             OriginClass::RecomputeMismatch => "recompute-mismatch",
             OriginClass::CheckpointSnapshot => "checkpoint-snapshot",
             OriginClass::LostState => "lost-state",
             OriginClass::HiddenState => "hidden-state",
             OriginClass::OtherAfterResume => "other-after-resume",
             OriginClass::MeshDependence => "mesh-dependence",
+            OriginClass::QueryAnswer => "query-answer",
             OriginClass::Uncontrolled => "uncontrolled",
         }
     }

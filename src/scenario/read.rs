@@ -219,9 +219,17 @@ pub(super) fn file(
 fn expectation(table: &Table, findings: &mut Findings) -> Option<Expectation> {
     let mut reader = Reader::new(table, "expect", findings);
     let first = reader.text("first").map(|(op, _)| escaped(op).into_owned());
-    let names = reader
-        .text("names")
-        .map(|(text, _)| escaped(text).into_owned());
+    let names = reader.entry("names").map(|entry| &entry.item);
+    let names = names.and_then(|item| match &item.value {
+        Value::Text(text) if text.trim().is_empty() => {
+            let message = "`names` is empty: any sentence has that".to_string();
+            let label = "expected an edge, a module, a component";
+            reader.complain("out-of-range", message, item, label);
+            None
+        }
+        Value::Text(text) => Some(escaped(text).into_owned()),
+        _ => reader.wrong_type("names", item, "a string", None).value,
+    });
     let oracles = OracleKind::ALL.map(|oracle| (oracle.name(), Some(oracle)));
     let oracle = reader.word("oracle", &oracles, None).value;
     let classes = OriginClass::ALL.map(|class| (class.name(), Some(class)));

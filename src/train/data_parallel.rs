@@ -11,6 +11,7 @@
 //! is issued behind that wait (param_and_grad_buffer.py, `finish_param_sync`); with
 //! `align_param_gather` an interleaved schedule issues a chunk's gathers together.
 
+use crate::fault::FaultKind;
 use crate::model::{ParameterHooks, ParameterId};
 use crate::train::gradient::{Gradients, Reduction, Sent, bucket_module};
 use crate::train::optimizer::Optimizer;
@@ -45,6 +46,8 @@ pub struct DataParallel<'a> {
     bucket_of: Vec<usize>,
     /// Whether reductions are issued as gradients become ready.
     reduces_when_ready: bool,
+    /// The fault of that name: all are reduced after the backward, the last one first.
+    is_reversed: bool,
     /// Whether a wait for one bucket's parameters issues the next gather.
     gathers_ahead: bool,
 }
@@ -52,6 +55,7 @@ pub struct DataParallel<'a> {
 impl<'a> DataParallel<'a> {
     /// At the beginning of a step. `stale`: only this rank's shard of the parameters is new.
     pub fn new(
+        rank: &mut Rank,
         reduction: Reduction<'a>,
         gradients: &'a Gradients,
         optimizer: &'a Optimizer,
@@ -78,13 +82,17 @@ impl<'a> DataParallel<'a> {
         for number in &bucket_of {
             buckets[*number].awaited += 1;
         }
+        let is_reversed = buckets.len() > 1
+            && options.layout.data_parallel_size > 1
+            && rank.has_fault(FaultKind::ContainerOrder, "grad_reduce");
         DataParallel {
             reduction,
             gradients,
             optimizer,
             buckets,
             bucket_of,
-            reduces_when_ready: options.overlap_grad_reduce && !aligned,
+            reduces_when_ready: options.overlap_grad_reduce && !aligned && !is_reversed,
+            is_reversed,
             gathers_ahead: !(interleaves && options.align_param_gather),
         }
     }
@@ -107,6 +115,11 @@ impl<'a> DataParallel<'a> {
 
     /// After the last backward: every bucket is reduced when this returns.
     pub fn finish_gradients(&mut self, rank: &mut Rank) {
+        if self.is_reversed {
+            for number in (0..self.buckets.len()).rev() {
+                self.reduce(rank, number);
+            }
+        }
         if self.reduction.options.overlap_grad_reduce {
             for number in 0..self.buckets.len() {
                 self.reduce(rank, number);

@@ -128,9 +128,13 @@ impl CheckpointRoot {
             };
             rank += 1;
             if rank == first.number(RANKS_KEY, &path)? {
-                return match checkpoint.steps == steps {
+                if checkpoint.steps != steps {
+                    return Err(damaged(&path, format!("it is not of iteration {steps}")));
+                }
+                let asked = first.metadata.get(GENERATION_KEY);
+                return match asked == Some(&generation(&checkpoint)) {
                     true => Ok(checkpoint),
-                    false => Err(damaged(&path, format!("it is not of iteration {steps}"))),
+                    false => Err(damaged(&folder, "its bytes are not those that were saved")),
                 };
             }
             joined = Some((checkpoint, first));
@@ -199,6 +203,53 @@ mod tests {
             assert_eq!(root.load().unwrap(), saved);
         }
         assert!(!folder.path().join("iter_0000002.partial").exists());
+    }
+
+    /// A process that is killed, or a machine that loses what it had not written to its disk: each
+    /// file, and the tracker, may end at any byte. What is loaded then is a whole generation.
+    #[test]
+    fn a_save_that_ends_at_any_byte_is_refused_or_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = CheckpointRoot::new(folder.path());
+        let saved = [checkpoint(1, 2, 6), checkpoint(12, 2, 7)];
+        saved.iter().for_each(|one| root.save(one).unwrap());
+        let names = [0, 1].map(|rank| root.folder(12).join(file_name(rank)));
+        let (mut refused, mut loaded) = (0, 0);
+        for path in names.into_iter().chain([folder.path().join(TRACKER)]) {
+            let bytes = fs::read(&path).unwrap();
+            for length in 0..=bytes.len() {
+                fs::write(&path, &bytes[..length]).unwrap();
+                match root.load() {
+                    Ok(found) => {
+                        assert!(saved.contains(&found), "{path:?} of {length} bytes");
+                        loaded += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        // The whole files, and a tracker that still names iteration 1.
+        assert_eq!(loaded, 4);
+        assert!(refused > 200, "{refused}");
+    }
+
+    /// The negative control of the digest: lengths and types are right, and a word is another.
+    #[test]
+    fn other_bytes_than_were_saved_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = CheckpointRoot::new(folder.path());
+        root.save(&checkpoint(2, 2, 7)).unwrap();
+        let path = root.folder(2).join(file_name(1));
+        let sound = fs::read(&path).unwrap();
+        for bit in 0..8 {
+            let mut bytes = sound.clone();
+            *bytes.last_mut().unwrap() ^= 1 << bit;
+            fs::write(&path, bytes).unwrap();
+            let refused = root.load().unwrap_err().to_string();
+            assert!(refused.contains("not those that were saved"), "{refused}");
+        }
+        fs::write(&path, sound).unwrap();
+        assert_eq!(root.load().unwrap(), checkpoint(2, 2, 7));
     }
 
     /// A file that an earlier save with more ranks left behind is not taken for one of this save.

@@ -163,7 +163,7 @@ impl Trainer {
         let (gradients, optimizer) = (&self.gradients, &self.optimizer);
         let stage = self.place.stage;
         let mut data_parallel =
-            DataParallel::new(reduction, gradients, optimizer, stage, self.stale);
+            DataParallel::new(rank, reduction, gradients, optimizer, stage, self.stale);
         self.pipeline.run(rank, &data, &mut data_parallel);
         assert!(data_parallel.is_whole(), "a module has every parameter");
         data_parallel.finish_gradients(rank);

@@ -1,6 +1,10 @@
 //! Why a world stopped. Every variant names ranks and call sites.
 
+use std::sync::Arc;
+
 use crate::engine::EngineError;
+
+use super::site::Site;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -16,9 +20,13 @@ pub enum WorldError {
     #[error("rank {rank} panicked: {message}")]
     RankPanicked { rank: u32, message: String },
     #[error("collective mismatch in {group}: {detail}")]
-    CollectiveMismatch { group: String, detail: String },
+    CollectiveMismatch {
+        group: String,
+        detail: String,
+        sides: Vec<Side>,
+    },
     #[error("deadlock: {detail}")]
-    Deadlock { detail: String },
+    Deadlock { detail: String, sides: Vec<Side> },
     #[error("rank {rank}, {site}: {message}")]
     BadCommand {
         rank: u32,
@@ -35,4 +43,14 @@ pub enum WorldError {
     Canary { rank: u32 },
     #[error("a thread for rank {rank} cannot be had: {reason}")]
     Thread { rank: u32, reason: String },
+}
+
+/// Ranks that were at one place when the world stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    pub ranks: Vec<u32>,
+    /// The call that waits there; `None` for a rank that has nothing left to run.
+    pub site: Option<Arc<Site>>,
+    /// What they call, or what became of them.
+    pub what: String,
 }

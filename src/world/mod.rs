@@ -10,7 +10,7 @@ pub mod order;
 pub mod rank;
 pub mod site;
 
-pub use error::WorldError;
+pub use error::{Side, WorldError};
 pub(crate) use exec::STACK_BYTES;
 pub use exec::{
     Drift, FaultHost, NodeRecord, PlantedFault, Program, QueryPoint, RANKS_MAX, Reversal,

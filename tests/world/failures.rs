@@ -20,7 +20,7 @@ fn reduce(rank: &mut Rank, seen: &Seen, op: &str, len: u32) -> Result<(), RankEr
 
 fn mismatch(error: &WorldError) -> (&str, &str) {
     match error {
-        WorldError::CollectiveMismatch { group, detail } => (group, detail),
+        WorldError::CollectiveMismatch { group, detail, .. } => (group, detail),
         other => panic!("{other} is no mismatch"),
     }
 }
@@ -268,7 +268,7 @@ fn a_deadlock_of_messages_is_reported_exactly() {
         rank.wait(handle);
         rank.end_setup()
     });
-    let WorldError::Deadlock { detail } = outcome.error() else {
+    let WorldError::Deadlock { detail, .. } = outcome.error() else {
         panic!("{}", outcome.error());
     };
     for rank in 0..3 {
@@ -289,11 +289,52 @@ fn a_send_that_nobody_receives_is_reported_though_all_have_finished() {
         }
         Ok(())
     });
-    let WorldError::Deadlock { detail } = outcome.error() else {
+    let WorldError::Deadlock { detail, .. } = outcome.error() else {
         panic!("{}", outcome.error());
     };
     assert!(detail.contains("a send of 4 to rank 1"), "{detail}");
     assert!(detail.contains("lost"), "{detail}");
+}
+
+/// NCCL pairs calls by their order alone: two of one shape that ranks issue in another order fit,
+/// and mix.
+#[test]
+fn calls_of_one_shape_from_other_places_are_a_mismatch() {
+    let program = |rank: &mut Rank, seen: &Seen, swapped: bool| {
+        let x = tensor(rank, "x", &rough(rank.id, 1, 8));
+        let y = tensor(rank, "y", &rough(rank.id, 2, 8));
+        let mut buckets = [("bucket0", x), ("bucket1", y)];
+        if swapped && rank.id == 2 {
+            buckets.reverse();
+        }
+        for (module, bucket) in buckets {
+            let handle = rank.module(module, |rank| {
+                rank.all_reduce("sum", FAMILY, ALL, bucket, SUM)
+            });
+            rank.wait(handle);
+        }
+        show(rank, seen, "x", x)
+    };
+    let sound = Cluster::new(3).run(move |rank, seen| program(rank, seen, false));
+    sound.record();
+    let outcome = Cluster::new(3).run(move |rank, seen| program(rank, seen, true));
+    let (group, detail) = mismatch(outcome.error());
+    assert_eq!(group, "group0");
+    for part in [
+        "ranks [0, 1] call",
+        "bucket0",
+        "ranks [2] call",
+        "bucket1",
+        "mix silently",
+    ] {
+        assert!(detail.contains(part), "{detail}");
+    }
+    let WorldError::CollectiveMismatch { sides, .. } = outcome.error() else {
+        unreachable!("it was one");
+    };
+    let ranks: Vec<&[u32]> = sides.iter().map(|side| &side.ranks[..]).collect();
+    assert_eq!(ranks, [&[0, 1][..], &[2]]);
+    assert!(sides.iter().all(|side| side.site.is_some()));
 }
 
 #[test]

@@ -378,7 +378,7 @@ fn a_wrong_count_and_a_missing_call_are_mismatches() {
         nth,
     })
     .run(commands);
-    let WorldError::CollectiveMismatch { group, detail } = outcome.error() else {
+    let WorldError::CollectiveMismatch { group, detail, .. } = outcome.error() else {
         panic!("{}", outcome.error());
     };
     assert_eq!(group, "group0");
@@ -439,7 +439,7 @@ fn a_missing_call_is_named_though_others_wait_elsewhere() {
     let outcome = cluster
         .options(|options| options.faults.push(fault))
         .run(program);
-    let WorldError::CollectiveMismatch { group, detail } = outcome.error() else {
+    let WorldError::CollectiveMismatch { group, detail, .. } = outcome.error() else {
         panic!("{}", outcome.error());
     };
     assert_eq!(group, "group3", "{detail}");

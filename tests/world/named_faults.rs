@@ -10,6 +10,110 @@ use crate::cluster::{ALL, Cluster, Outcome, Seen, show, step_in_place, tensor};
 
 const FAMILY: Family = Family::DpGradients;
 
+/// A constant that a send reads, and an activation that is sent on and freed: the wait that protects
+/// the activation is listed, and nothing of the constant.
+#[test]
+fn only_what_is_written_or_freed_again_is_reused() {
+    let program = |rank: &mut Rank, seen: &Seen| {
+        let constant = tensor(rank, "constant", &[2.0; 8]);
+        let kept = tensor(rank, "kept", &[0.0; 8]);
+        rank.end_setup()?;
+        let peer = 1 - rank.id;
+        for step in 1..3 {
+            rank.set_step(step);
+            let arrived = rank.alloc("arrived", Dtype::F32, 8);
+            let sent = rank.module("p2p", |rank| rank.send("constant", peer, constant));
+            let received = rank.module("p2p", |rank| rank.recv("recv", peer, arrived));
+            rank.wait(sent);
+            rank.wait(received);
+            rank.module("store", |rank| rank.copy("keep", arrived, kept));
+            // The copy reads on the compute stream, and the next message is written on another.
+            let again = rank.module("p2p", |rank| rank.recv("again", peer, arrived));
+            let activation = tensor(rank, "activation", &[step as f32; 8]);
+            let sent = rank.module("p2p", |rank| rank.send("activation", peer, activation));
+            rank.wait(sent);
+            rank.free(activation);
+            rank.wait(again);
+            rank.free(arrived);
+            show(rank, seen, &format!("kept {step}"), kept)?;
+            rank.end_step()?;
+        }
+        Ok(())
+    };
+    let with = |faults: Vec<PlantedFault>| {
+        let cluster = Cluster::new(2).watched();
+        cluster
+            .options(|options| {
+                options.faults = faults;
+                options.list_faults = true;
+            })
+            .run(program)
+    };
+    let sound = with(Vec::new());
+    assert_eq!(sound.record().hazards, []);
+    let hosts = sound.record().fault_hosts.keys();
+    let reused: Vec<&str> = hosts
+        .filter(|(kind, _)| *kind == FaultKind::ReuseEarly)
+        .map(|(_, name)| name.as_str())
+        .collect();
+    assert_eq!(reused, ["activation", "arrived"]);
+    for name in reused {
+        let outcome = with(vec![everywhere(FaultKind::ReuseEarly, name)]);
+        let hazards = &outcome.record().hazards;
+        assert!(!hazards.is_empty(), "{name}");
+        for hazard in hazards {
+            assert_eq!(hazard.buffer.as_deref(), Some(name), "{hazard}");
+        }
+    }
+    let nothing = with(vec![everywhere(FaultKind::ReuseEarly, "constant")]);
+    assert_eq!((met(&nothing), nothing.record().hazards.len()), (0, 0));
+}
+
+/// A read that runs before the write that it should have waited for, and a second one on the same
+/// stream before that write comes: neither is a read of what nobody writes.
+#[test]
+fn what_is_only_early_is_no_uninitialised_read() {
+    let program = |rank: &mut Rank, seen: &Seen| {
+        let x = tensor(rank, "x", &[1.0; 8]);
+        let (first, second) = (
+            tensor(rank, "first", &[0.0; 8]),
+            tensor(rank, "second", &[0.0; 8]),
+        );
+        let sum = rank.alloc("sum", Dtype::F32, 16);
+        rank.end_setup()?;
+        rank.set_step(1);
+        let handle = rank.module("tp", |rank| rank.all_gather("all_gather", ALL, x, sum));
+        rank.wait(handle);
+        rank.copy("dropout", sum.slice(0, 8), first);
+        rank.copy("residual", sum.slice(0, 8), second);
+        show(rank, seen, "first", first)?;
+        rank.end_step()
+    };
+    let with = |faults: Vec<PlantedFault>| {
+        let cluster = Cluster::new(2).watched();
+        cluster
+            .options(|options| options.faults = faults)
+            .run(program)
+    };
+    assert_eq!(with(Vec::new()).record().hazards, []);
+    let outcome = with(vec![everywhere(FaultKind::DropWait, "tp.all_gather")]);
+    let hazards = &outcome.record().hazards;
+    assert!(!hazards.is_empty());
+    for hazard in hazards {
+        assert_ne!(hazard.kind, HazardKind::UninitialisedRead, "{hazard}");
+        assert_eq!(hazard.edge.as_deref(), Some("tp.all_gather"), "{hazard}");
+    }
+    // The negative control: without the call nothing ever writes it.
+    let skipped = with(vec![everywhere(FaultKind::SkipCollective, "tp.all_gather")]);
+    let kinds = skipped.record().hazards.iter().map(|hazard| hazard.kind);
+    assert!(
+        kinds
+            .into_iter()
+            .all(|kind| kind == HazardKind::UninitialisedRead)
+    );
+    assert!(!skipped.record().hazards.is_empty());
+}
+
 /// Two steps: a bucket is reduced and updated, an activation is sent on and freed, another takes
 /// its block.
 fn program(rank: &mut Rank, seen: &Seen) -> Result<(), RankError> {

@@ -6,6 +6,7 @@
 //! the run with runs of another size or in another place. REF follows who contributed to each
 //! gradient.
 
+pub(crate) mod generations;
 pub mod parting;
 pub mod r2r;
 pub mod reference;

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fault::Component;
+use crate::prove::oracle::generations::Stale;
 use crate::prove::oracle::r2r::{NodeDifference, first_difference, first_other_metric};
+use crate::prove::reversal::Reversals;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::Sweep;
 use crate::train::{Checkpoint, CheckpointRoot};
@@ -44,6 +46,10 @@ pub struct Resumption {
     pub drifts: Vec<Drift>,
     /// Hazards of the load and of the first steps after it.
     pub hazards: Vec<Hazard>,
+    /// What the last of them do: those that no run before has shown.
+    pub reversals: Reversals,
+    /// Parts of the checkpoint that are of another step than it says.
+    pub stale: Vec<Stale>,
 }
 
 /// Live-in words of one buffer that a resumed run has otherwise.

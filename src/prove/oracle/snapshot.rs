@@ -29,6 +29,8 @@ pub struct Torn {
     pub whole: BTreeSet<Component>,
     /// Components that are not, and the later step that they are of, if it is one that was kept.
     pub other: BTreeMap<Component, Option<u32>>,
+    /// Of those, the ones that are another step's on some ranks only.
+    pub on: BTreeMap<Component, BTreeSet<u32>>,
 }
 
 /// What background writers left.
@@ -61,9 +63,13 @@ impl std::fmt::Display for Torn {
                 self.iteration
             ));
         }
-        let mut by_step: BTreeMap<Option<u32>, Vec<&str>> = BTreeMap::new();
+        let mut by_step: BTreeMap<Option<u32>, Vec<String>> = BTreeMap::new();
         for (component, step) in &self.other {
-            by_step.entry(*step).or_default().push(component.name());
+            let named = match self.on.get(component) {
+                Some(ranks) => format!("{component} (on ranks {})", listed(ranks)),
+                None => component.to_string(),
+            };
+            by_step.entry(*step).or_default().push(named);
         }
         for (step, names) in by_step {
             let names = names.join(", ");
@@ -152,24 +158,43 @@ fn torn(
         iteration,
         whole: asked.keys().map(|(_, component, _)| *component).collect(),
         other: BTreeMap::new(),
+        on: BTreeMap::new(),
     };
     let components = torn.whole.clone();
     for component in components {
-        if has(file, asked, component) {
+        let of: BTreeSet<u32> = ranks_of(asked, component);
+        let is_other = |rank: &u32| !has(file, asked, component, &BTreeSet::from([*rank]));
+        let others: BTreeSet<u32> = of.iter().copied().filter(is_other).collect();
+        if others.is_empty() {
             continue;
         }
         torn.whole.remove(&component);
         let mut later = reference.checkpoints.range(after + 1..);
-        let step = later.find(|(_, state)| has(file, state, component));
+        let step = later.find(|(_, state)| has(file, state, component, &others));
         torn.other.insert(component, step.map(|(step, _)| *step));
+        if others.len() < of.len() {
+            torn.on.insert(component, others);
+        }
     }
     let is_whole = torn.other.is_empty() && iteration == after;
     Ok((!is_whole).then_some(torn))
 }
 
-/// Whether every tensor of the component is in the file as it is in `state`.
-fn has(file: &SavedFile, state: &State, component: Component) -> bool {
-    let mut tensors = state.iter().filter(|((_, of, _), _)| *of == component);
+fn listed(ranks: &BTreeSet<u32>) -> String {
+    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    ranks.join(", ")
+}
+
+fn ranks_of(state: &State, component: Component) -> BTreeSet<u32> {
+    let keys = state.keys().filter(|(_, of, _)| *of == component);
+    keys.map(|(rank, ..)| *rank).collect()
+}
+
+/// Whether every tensor that these ranks have of the component is in the file as it is in `state`.
+fn has(file: &SavedFile, state: &State, component: Component, ranks: &BTreeSet<u32>) -> bool {
+    let mut tensors = state
+        .iter()
+        .filter(|((rank, of, _), _)| *of == component && ranks.contains(rank));
     tensors.all(|(key, tensor)| file.state.get(key) == Some(tensor))
 }
 

@@ -6,13 +6,17 @@ use crate::prove::outcome::{
     FirstDivergence, Hazard, MutantScore, OracleResult, OracleVerdict, Outcome, Remedy,
     VacuityFinding, VacuityReason, VisibleEffect, Witness,
 };
+use crate::prove::stop::Stop;
 use crate::report::junit::vacuity_line;
 use crate::report::names::{counted, grouped, ranks, slug};
 
 pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
     // The mistake before what it leads to.
     hazards(page, &outcome.hazards);
-    failed_oracles(page, &outcome.oracles);
+    match &outcome.stop {
+        Some(stop) => stopped(page, stop),
+        None => failed_oracles(page, &outcome.oracles),
+    }
     if let Some(first) = &outcome.first_divergence {
         first_divergence(page, first);
     }
@@ -26,6 +30,22 @@ pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
     notes(page, &outcome.notes);
     vacuity(page, &outcome.vacuity);
     missed_mutants(page, &outcome.mutants);
+}
+
+/// The ranks of each side, and where they are.
+fn stopped(page: &mut Page, stop: &Stop) {
+    let group: String = stop
+        .group
+        .iter()
+        .map(|name| format!(" in {name}"))
+        .collect();
+    page.heading(&format!("{}{group}", stop.class));
+    for side in &stop.sides {
+        page.sentence(2, &format!("{}: {}", ranks(&side.ranks), side.what));
+        if let Some(site) = &side.site {
+            page.sentence(4, &format!("at {site}"));
+        }
+    }
 }
 
 fn failed_oracles(page: &mut Page, results: &[OracleResult]) {

@@ -73,7 +73,9 @@ impl Report {
         if detail > Detail::Verdict && self.outcome.is_checked() {
             imported::job(&mut page, &self.outcome, detail);
             finding::explain(&mut page, &self.outcome);
-            points::table(&mut page, &self.outcome);
+            if self.outcome.stop.is_none() {
+                points::table(&mut page, &self.outcome);
+            }
             basis::checks(&mut page, &self.outcome);
             native::races(&mut page, &self.outcome, detail);
             basis::certificate(&mut page, &self.outcome, detail);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::engine::{CopyWords, Span};
 use crate::plan::Plan;
 use crate::world::command::{Collective, CollectiveKind, Command, Issued};
-use crate::world::error::WorldError;
+use crate::world::error::{Side, WorldError};
 use crate::world::fold::{FoldJob, FoldNode, SlotsJob, part};
 use crate::world::order::{Choice, CollectiveShape, Owner, combine_of};
-use crate::world::rank::{GroupId, Lane, StreamId, recv_stream};
-use crate::world::site::Family;
+use crate::world::rank::{GroupId, Lane, StreamId, Tensor, recv_stream};
+use crate::world::site::{Family, Site};
 
 use super::coordinator::{Coordinator, Written, at};
 use super::shuffle::Shuffle;
@@ -79,7 +79,8 @@ impl Coordinator<'_> {
             .collect()
     }
 
-    /// All members must have called the same thing.
+    /// All members must have called the same thing, from the same place of the program: NCCL pairs
+    /// the calls of a communicator by their order alone, and would mix two of equal shape.
     fn check_agreement(&self, group: GroupId, calls: &[Call]) -> Result<(), WorldError> {
         let shape = |call: &Call| {
             let Collective {
@@ -91,34 +92,30 @@ impl Coordinator<'_> {
             (kind, input.len, input.dtype, output.len)
         };
         // Words are for those that differ: most calls agree.
-        if calls.iter().all(|call| shape(call) == shape(&calls[0])) {
+        let agrees = |call: &Call| {
+            let first = &calls[0];
+            shape(call) == shape(first) && call.issued.site == first.issued.site
+        };
+        if calls.iter().all(agrees) {
             return Ok(());
         }
-        let mut by_signature: BTreeMap<String, Vec<&Call>> = BTreeMap::new();
+        let mut by_call: BTreeMap<(String, Arc<Site>), Vec<u32>> = BTreeMap::new();
         for call in calls {
-            by_signature
-                .entry(call.collective.signature())
-                .or_default()
-                .push(call);
+            let key = (call.collective.signature(), call.issued.site.clone());
+            by_call.entry(key).or_default().push(call.rank);
         }
-        if by_signature.len() == 1 {
+        let side = |((what, site), ranks): ((String, Arc<Site>), Vec<u32>)| Side {
+            ranks,
+            site: Some(site),
+            what,
+        };
+        let sides: Vec<Side> = by_call.into_iter().map(side).collect();
+        // The same call in another name of the dtype or kind.
+        if sides.len() == 1 {
             return Ok(());
         }
-        let sides: Vec<String> = by_signature
-            .iter()
-            .map(|(signature, calls)| {
-                let ranks: Vec<u32> = calls.iter().map(|call| call.rank).collect();
-                format!(
-                    "ranks {ranks:?} call {signature} at {}",
-                    calls[0].issued.site
-                )
-            })
-            .collect();
         let group = self.world.communicators[group.0 as usize].name.clone();
-        Err(WorldError::CollectiveMismatch {
-            group,
-            detail: sides.join("; "),
-        })
+        Err(mismatch(group, sides))
     }
 
     fn reduction(
@@ -201,7 +198,7 @@ impl Coordinator<'_> {
         }
     }
 
-    fn span(&self, rank: u32, tensor: crate::world::rank::Tensor) -> Span {
+    fn span(&self, rank: u32, tensor: Tensor) -> Span {
         self.ranks[rank as usize].memory.span(tensor)
     }
 
@@ -220,6 +217,7 @@ impl Coordinator<'_> {
                 rank,
                 site,
                 fold: None,
+                dtype: receiver.collective.output.dtype,
                 span: output,
             });
         }
@@ -288,12 +286,21 @@ impl Coordinator<'_> {
             unreachable!("heads were seen");
         };
         if source.len != target.len || source.dtype != target.dtype {
+            let side = |rank: u32, verb: &str, tensor: &Tensor, issued: &Issued| Side {
+                ranks: vec![rank],
+                site: Some(issued.site.clone()),
+                what: format!("{verb} {} {}", tensor.len, tensor.dtype),
+            };
             return Err(WorldError::CollectiveMismatch {
                 group: format!("messages {from} -> {to}"),
                 detail: format!(
                     "rank {from} sends {} {} at {}; rank {to} receives {} {} at {}",
                     source.len, source.dtype, sent.site, target.len, target.dtype, received.site
                 ),
+                sides: vec![
+                    side(from, "sends", source, &sent),
+                    side(to, "receives", target, &received),
+                ],
             });
         }
         self.on_read(from, *source);
@@ -314,6 +321,7 @@ impl Coordinator<'_> {
             rank: to,
             site,
             fold: None,
+            dtype: target.dtype,
             span: copy.to,
         });
         Ok(())
@@ -329,6 +337,24 @@ impl Coordinator<'_> {
     fn finish_on(&mut self, rank: u32, stream: StreamId, ticket: u32) {
         self.ranks[rank as usize].finish_on(stream, ticket);
         self.heads.stir(rank);
+    }
+}
+
+/// Several sides of one call. Where only the places differ, that is said.
+fn mismatch(group: String, sides: Vec<Side>) -> WorldError {
+    let told = sides.iter().map(|side| {
+        let Side { ranks, site, what } = side;
+        let site = site.as_ref().map_or(String::new(), ToString::to_string);
+        format!("ranks {ranks:?} call {what} at {site}")
+    });
+    let mut told = told.collect::<Vec<_>>().join("; ");
+    if sides.iter().all(|side| side.what == sides[0].what) {
+        told += "; the calls fit, so that they are paired by their order and mix silently";
+    }
+    WorldError::CollectiveMismatch {
+        group,
+        detail: told,
+        sides,
     }
 }
 

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::engine::{Engine, EngineError, ProgramId, Span};
 use crate::kernel::Kernel;
+use crate::numerics::Dtype;
 use crate::world::command::Command;
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldLab, FoldPrograms};
@@ -68,6 +69,7 @@ pub(super) struct Written {
     pub rank: u32,
     pub site: Arc<Site>,
     pub fold: Option<NodeId>,
+    pub dtype: Dtype,
     pub span: Span,
 }
 

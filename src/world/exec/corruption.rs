@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, EngineError, Span};
 use crate::fault::{BitFlip, FlipTarget};
+use crate::numerics::Dtype;
 use crate::world::error::WorldError;
 use crate::world::rank::Allocation;
 
@@ -23,7 +24,8 @@ impl Coordinator<'_> {
                 continue;
             }
             if let Some(written) = written.iter().find(is_there) {
-                let flipped = flip_in(self.engine, written.span, flip);
+                let place = (written.span, written.dtype);
+                let flipped = flip_in(self.engine, place, flip);
                 let met = flipped.map_err(|source| {
                     at(&flip.rank.to_string(), &written.site.to_string(), source)
                 })?;
@@ -45,29 +47,35 @@ impl Coordinator<'_> {
                 continue;
             }
             let state = &self.ranks[rank as usize];
-            let span = match &flip.at {
+            let place = match &flip.at {
                 FlipTarget::Node(_) => None,
                 FlipTarget::Buffer(name) => {
                     let buffer = live.iter().find(|allocation| *allocation.name == **name);
-                    buffer.map(|allocation| state.memory.allocation(allocation))
+                    buffer.map(|found| (state.memory.allocation(found), found.dtype))
                 }
                 FlipTarget::Component(component) => {
                     let mut tensors = state.persisted.iter();
                     let tensor = tensors.find(|((of, _), _)| of == component);
-                    tensor.map(|(_, tensor)| state.memory.span(*tensor))
+                    tensor.map(|(_, tensor)| (state.memory.span(*tensor), tensor.dtype))
                 }
             };
-            if let Some(span) = span {
-                let met = flip_in(self.engine, span, flip)?;
+            if let Some(place) = place {
+                let met = flip_in(self.engine, place, flip)?;
                 self.note_flip(flip, met);
             }
         }
         Ok(())
     }
 
-    fn note_flip(&mut self, flip: &BitFlip, met: bool) {
-        if met {
-            self.record.flips_met.insert(flip.clone());
+    fn note_flip(&mut self, flip: &BitFlip, met: Flipped) {
+        match met {
+            Flipped::There => {
+                self.record.flips_met.insert(flip.clone());
+            }
+            Flipped::Unheld => {
+                self.record.flips_unheld.insert(flip.clone());
+            }
+            Flipped::Outside => {}
         }
     }
 }
@@ -79,13 +87,38 @@ fn flips(faults: &[PlantedFault]) -> impl Iterator<Item = &BitFlip> {
     })
 }
 
-/// False where there is no such bit.
-fn flip_in(engine: &mut dyn Engine, span: Span, flip: &BitFlip) -> Result<bool, EngineError> {
+/// What became of a bit.
+enum Flipped {
+    There,
+    /// The words hold fewer.
+    Outside,
+    /// No value of the type has it: a machine's memory has no such bit.
+    Unheld,
+}
+
+fn flip_in(
+    engine: &mut dyn Engine,
+    (span, dtype): (Span, Dtype),
+    flip: &BitFlip,
+) -> Result<Flipped, EngineError> {
+    let (place, bit) = ((flip.bit / 32) as usize, flip.bit % 32);
+    if bit < unheld_bits(dtype) {
+        return Ok(Flipped::Unheld);
+    }
     let mut words = engine.read(span)?;
-    let Some(word) = words.get_mut((flip.bit / 32) as usize) else {
-        return Ok(false);
+    let Some(word) = words.get_mut(place) else {
+        return Ok(Flipped::Outside);
     };
-    *word ^= 1 << (flip.bit % 32);
+    *word ^= 1 << bit;
     engine.write(span, &words)?;
-    Ok(true)
+    Ok(Flipped::There)
+}
+
+/// Low bits of a word that a value of the type, held as the f32 that it is, never sets.
+fn unheld_bits(dtype: Dtype) -> u32 {
+    match dtype {
+        Dtype::Bf16 => 16,
+        Dtype::F16 => 13,
+        _ => 0,
+    }
 }

@@ -146,6 +146,7 @@ impl Coordinator<'_> {
             rank,
             site: issued.site.clone(),
             fold: None,
+            dtype: tensor.dtype,
             span,
         }
     }
@@ -392,9 +393,12 @@ fn is_permutation(order: &[u32], count: u32) -> bool {
 
 /// The outputs of a fold, each with the rank that it lies on.
 fn deliver(node: &FoldNode, written: &mut Vec<Written>) {
-    let spans: Vec<crate::engine::Span> = match &node.job {
-        FoldJob::Slots(job) => job.outs.iter().map(|(_, span)| *span).collect(),
-        FoldJob::Segments(job) => vec![job.out],
+    let (dtype, spans): (_, Vec<crate::engine::Span>) = match &node.job {
+        FoldJob::Slots(job) => {
+            let outs = job.outs.iter().map(|(_, span)| *span);
+            (job.plan.arithmetic.out, outs.collect())
+        }
+        FoldJob::Segments(job) => (job.out_dtype, vec![job.out]),
     };
     for (place, span) in spans.into_iter().enumerate() {
         let rank = node.ranks[place.min(node.ranks.len() - 1)];
@@ -402,6 +406,7 @@ fn deliver(node: &FoldNode, written: &mut Vec<Written>) {
             rank,
             site: node.site.clone(),
             fold: Some(node.id),
+            dtype,
             span,
         });
     }

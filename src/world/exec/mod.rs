@@ -270,6 +270,8 @@ pub struct RunRecord {
     pub faults_met: BTreeMap<Fault, u64>,
     /// Bits that have flipped.
     pub flips_met: BTreeSet<BitFlip>,
+    /// Bits that the place's type has not.
+    pub flips_unheld: BTreeSet<BitFlip>,
     /// Every place that a named fault could strike, where that was asked for.
     pub fault_hosts: BTreeMap<(FaultKind, String), FaultHost>,
     pub queries: Vec<QueryPoint>,

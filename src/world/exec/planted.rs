@@ -1,7 +1,7 @@
 //! Faults that are planted in the commands of a rank, as they come from its host: those of mutants
 //! by rank, step and number, those of a scenario by name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::{Fault, FaultKind};
 use crate::kernel::Registry;
@@ -72,8 +72,14 @@ impl CommandFaults {
         if self.pending.is_empty() && !by_name {
             return 0;
         }
-        let mut struck = 0;
+        let mut released = match self.protects(log) {
+            true => self.protections.of(rank, issued, registry),
+            false => BTreeMap::new(),
+        };
+        let (mut struck, mut place) = (0, 0);
         issued.retain_mut(|(stream, issued)| {
+            let early = released.remove(&place).unwrap_or_default();
+            place += 1;
             if let (false, Command::Collective(call)) = (self.pending.is_empty(), &issued.command) {
                 self.collectives.insert((rank, call.ticket.number));
             }
@@ -85,7 +91,7 @@ impl CommandFaults {
                 keep &= !matches!(fate, Fate::Dropped);
             }
             if by_name {
-                let fate = self.meet_by_name(rank, *stream, issued, registry, log);
+                let fate = self.meet_by_name(rank, issued, early, log);
                 keep &= !matches!(fate, Fate::Dropped);
             }
             keep
@@ -93,16 +99,21 @@ impl CommandFaults {
         struck
     }
 
-    /// Every command that a fault can name, and what those that name it do.
+    /// Whether it matters which waits protect what.
+    fn protects(&self, log: &FaultLog) -> bool {
+        let mut named = self.named.iter();
+        log.lists || named.any(|fault| fault.kind == FaultKind::ReuseEarly)
+    }
+
+    /// Every command that a fault can name, and what those that name it do; `released` are the
+    /// buffers that a wait protects.
     fn meet_by_name(
         &mut self,
         rank: u32,
-        stream: StreamId,
         issued: &mut Issued,
-        registry: &Registry,
+        released: BTreeSet<String>,
         log: &mut FaultLog,
     ) -> Fate {
-        let released = self.protections.follow(rank, stream, issued, registry);
         let node = issued.site.node();
         let own = match &issued.command {
             Command::Wait { ticket } => Some((FaultKind::DropWait, ticket.edge.to_string())),

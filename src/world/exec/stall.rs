@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::world::command::{Command, Issued};
-use crate::world::error::WorldError;
+use crate::world::error::{Side, WorldError};
 
 use super::coordinator::Coordinator;
 
@@ -13,9 +13,7 @@ const RANKS_LISTED_MAX: usize = 16;
 /// The world is stuck: a collective that some member never joins is a mismatch, all else is a
 /// deadlock.
 pub(super) fn report(coordinator: &Coordinator<'_>) -> WorldError {
-    missing_members(coordinator).unwrap_or_else(|| WorldError::Deadlock {
-        detail: blocked(coordinator),
-    })
+    missing_members(coordinator).unwrap_or_else(|| blocked(coordinator))
 }
 
 /// The communicator in which some members wait and others never call. A rank that went past a call
@@ -55,22 +53,40 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
     let Command::Collective(call) = &first.command else {
         return None;
     };
+    let elsewhere: Vec<Side> = sides_of(coordinator, &absent);
+    let told: Vec<String> = elsewhere.iter().map(|side| side.what.clone()).collect();
     let detail = format!(
         "ranks {} wait in {} at {}; {}",
         listed(&here),
         call.signature(),
         first.site,
-        absent
-            .iter()
-            .take(RANKS_LISTED_MAX)
-            .map(|rank| whereabouts(coordinator, *rank))
-            .collect::<Vec<_>>()
-            .join("; ")
+        told.join("; ")
     );
+    let waiting = Side {
+        ranks: here,
+        site: Some(first.site.clone()),
+        what: call.signature(),
+    };
     Some(WorldError::CollectiveMismatch {
         group: communicator.name.clone(),
         detail,
+        sides: std::iter::once(waiting).chain(elsewhere).collect(),
     })
+}
+
+/// The first of these ranks, each with its whereabouts.
+fn sides_of(coordinator: &Coordinator<'_>, ranks: &[u32]) -> Vec<Side> {
+    let listed = ranks.iter().take(RANKS_LISTED_MAX);
+    let side = |rank: &u32| {
+        let mut heads = coordinator.ranks[*rank as usize].streams.values();
+        let first = heads.find_map(|queue| queue.front());
+        Side {
+            ranks: vec![*rank],
+            site: first.map(|issued| issued.site.clone()),
+            what: whereabouts(coordinator, *rank),
+        }
+    };
+    listed.map(side).collect()
 }
 
 /// Whether some absent member has nothing left to run.
@@ -98,25 +114,23 @@ fn whereabouts(coordinator: &Coordinator<'_>, rank: u32) -> String {
     }
 }
 
-fn blocked(coordinator: &Coordinator<'_>) -> String {
+fn blocked(coordinator: &Coordinator<'_>) -> WorldError {
     let stuck: Vec<u32> = (0..coordinator.ranks.len() as u32)
         .filter(|rank| {
             let state = &coordinator.ranks[*rank as usize];
             state.streams.values().any(|queue| !queue.is_empty())
         })
         .collect();
-    let told: Vec<String> = stuck
-        .iter()
-        .take(RANKS_LISTED_MAX)
-        .map(|rank| whereabouts(coordinator, *rank))
-        .collect();
+    let sides = sides_of(coordinator, &stuck);
+    let told: Vec<&str> = sides.iter().map(|side| side.what.as_str()).collect();
     let rest = stuck.len().saturating_sub(RANKS_LISTED_MAX);
     let more = if rest > 0 {
         format!("; and {rest} more")
     } else {
         String::new()
     };
-    format!("no rank can go on: {}{more}", told.join("; "))
+    let detail = format!("no rank can go on: {}{more}", told.join("; "));
+    WorldError::Deadlock { detail, sides }
 }
 
 fn verb(command: &Command) -> String {

@@ -17,6 +17,9 @@ use super::hazard::HazardKind;
 use super::intervals::Intervals;
 use super::mutation::Mutation;
 
+/// Reads of unwritten words that are kept for a write that comes late.
+const EARLY_READS_MAX: usize = 256;
+
 /// One side of a conflict.
 #[derive(Clone, Debug)]
 pub(crate) struct Use {
@@ -96,6 +99,9 @@ pub(crate) struct AccessTracker {
     past: Intervals<Past>,
     /// Words that nothing has written since the allocation or free that is their value.
     unwritten: Intervals<Arc<Use>>,
+    /// Reads that met unwritten words, which a write that the host had issued before may be late
+    /// for: then nothing orders the two.
+    early: Vec<(u32, u32, Arc<Use>)>,
     lives: BTreeMap<u32, Vec<Life>>,
     present: Option<Present>,
     next_ordinal: u32,
@@ -232,8 +238,33 @@ impl AccessTracker {
 
     pub fn write(&mut self, tensor: Tensor) {
         let present = self.use_of(tensor, true);
+        self.judge_early(tensor, &present);
         self.overwrite(tensor, &present);
         self.unwritten.take(tensor.start, tensor.start + tensor.len);
+    }
+
+    /// Reads that ran before the write that they should have waited for, whatever else has touched
+    /// the words meanwhile.
+    fn judge_early(&mut self, tensor: Tensor, present: &Arc<Use>) {
+        if self.early.is_empty() {
+            return;
+        }
+        let (from, to) = (tensor.start, tensor.start + tensor.len);
+        let is_late = |(start, end, read): &(u32, u32, Arc<Use>)| {
+            *start < to
+                && from < *end
+                && present.ordinal < read.ordinal
+                && present.allocation == read.allocation
+        };
+        let late: Vec<(u32, u32, Arc<Use>)> = self
+            .early
+            .iter()
+            .filter(|early| is_late(early))
+            .cloned()
+            .collect();
+        for (start, end, read) in late {
+            self.judge(&read, present, (start.max(from), end.min(to)));
+        }
     }
 
     /// The host reads `tensor` behind all of `stream`, when a step ends.
@@ -259,6 +290,7 @@ impl AccessTracker {
             return self.synchronise();
         }
         self.present = None;
+        self.early.clear();
         let clocks = &self.clocks;
         let is_joined = |(ticket, writer): (&u32, &Use)| clocks.is_joined(writer.stream, *ticket);
         self.unjoined
@@ -321,6 +353,7 @@ impl AccessTracker {
         self.clocks.synchronise();
         self.past.clear();
         self.unjoined.clear();
+        self.early.clear();
         self.records.clear();
         self.present = None;
         for lives in self.lives.values_mut() {
@@ -420,6 +453,9 @@ impl AccessTracker {
         for (start, end, since) in parts {
             if since.spares(present) {
                 continue;
+            }
+            if self.early.len() < EARLY_READS_MAX {
+                self.early.push((start, end, present.clone()));
             }
             let kind = HazardKind::UninitialisedRead;
             self.report(kind, (&since, present), (start, end), None);

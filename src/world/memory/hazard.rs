@@ -141,7 +141,10 @@ impl HazardLog {
         let early: Vec<(Place, Option<String>)> = self
             .hazards
             .iter()
-            .filter(|hazard| hazard.kind == HazardKind::ReadBeforeComplete)
+            .filter(|hazard| {
+                hazard.kind == HazardKind::ReadBeforeComplete
+                    || (hazard.kind == HazardKind::UnorderedHostAccess && hazard.first.write)
+            })
             .map(|hazard| (place(&hazard.second.site), hazard.buffer.clone()))
             .collect();
         self.hazards.retain(|hazard| match hazard.kind {

@@ -21,6 +21,7 @@ pub struct Allocation {
     pub occurrence: u32,
     pub offset_words: u32,
     pub words: u32,
+    pub dtype: Dtype,
     pub live: bool,
     /// Whose pool it is of.
     pub stream: StreamId,
@@ -111,6 +112,7 @@ impl Allocator {
             occurrence,
             offset_words,
             words,
+            dtype,
             live: true,
             stream,
             users: BTreeSet::new(),

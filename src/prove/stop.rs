@@ -1,0 +1,85 @@
+//! A run that cannot go on because its ranks do not call the same: what a cluster shows as a hang,
+//! or, where the calls fit, as sums of what does not belong together. It is a verdict, not a failure
+//! of the check.
+
+use serde::Serialize;
+
+use crate::prove::session::CheckError;
+use crate::scenario::{OracleKind, OriginClass};
+use crate::world::{Side, Site, WorldError};
+
+/// Why a run of the recipe stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stop {
+    pub class: OriginClass,
+    /// RES where it is a resumed run that stopped.
+    pub oracle: OracleKind,
+    /// The communicator, or the pair of a message.
+    pub group: Option<String>,
+    /// Ranks, and what they wait for.
+    pub sides: Vec<StopSide>,
+    /// All of it in one sentence.
+    pub what: String,
+}
+
+/// Ranks that stand at one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StopSide {
+    pub ranks: Vec<u32>,
+    pub site: Option<Site>,
+    pub what: String,
+}
+
+impl Stop {
+    fn at(stopped: WorldError, oracle: OracleKind) -> Stop {
+        let text = stopped.to_string();
+        let what = match oracle {
+            OracleKind::RES => format!("a resumed run stops: {text}"),
+            _ => text,
+        };
+        let (class, group, sides) = match stopped {
+            WorldError::CollectiveMismatch { group, sides, .. } => {
+                (OriginClass::CollectiveMismatch, Some(group), sides)
+            }
+            WorldError::Deadlock { sides, .. } => (OriginClass::Deadlock, None, sides),
+            _ => unreachable!("nothing else is a stop"),
+        };
+        let side = |Side { ranks, site, what }: Side| StopSide {
+            ranks,
+            site: site.map(|site| (*site).clone()),
+            what,
+        };
+        Stop {
+            class,
+            oracle,
+            group,
+            sides: sides.into_iter().map(side).collect(),
+            what,
+        }
+    }
+
+    /// The first place where some ranks wait.
+    pub fn site(&self) -> Option<&Site> {
+        self.sides.iter().find_map(|side| side.site.as_ref())
+    }
+}
+
+/// Whether the ranks themselves stopped the world.
+fn is_stop(error: &WorldError) -> bool {
+    matches!(
+        error,
+        WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. }
+    )
+}
+
+impl CheckError {
+    /// Of a run whose stop is the recipe's own, as `oracle` shows it.
+    pub(super) fn stop_shown_by(self, oracle: OracleKind) -> CheckError {
+        match self {
+            CheckError::World(error) if is_stop(&error) => {
+                CheckError::Stopped(Box::new(Stop::at(error, oracle)))
+            }
+            error => error,
+        }
+    }
+}
