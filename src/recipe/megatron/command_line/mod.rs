@@ -16,6 +16,7 @@ mod doubt;
 mod expand;
 mod flow;
 mod item;
+mod launcher;
 mod lexer;
 mod parse;
 mod plain;
@@ -407,8 +408,7 @@ impl Reader<'_> {
             place: self.place(&launch.at()),
             arguments: self.arguments(launch, findings),
             reads: launch.reads.as_ref().map(|span| self.place(span)),
-            followed: plain::first_beyond(&self.source.text)
-                .map(|span| Place::new(self.source, span)),
+            followed: self.beyond(launch),
             variables: {
                 let mut own = match is_only {
                     // The file's, as for any other kind of text.
@@ -419,6 +419,17 @@ impl Reader<'_> {
                 own
             },
         }
+    }
+
+    /// Where the script is more than assignments and this launch.
+    fn beyond(&self, launch: &Launch) -> Option<Place> {
+        let of_text = plain::first_beyond(&self.source.text);
+        let of_launch = || {
+            let program = launch.program.as_ref()?;
+            let is_plain = launcher::is_plain(&launch.before, program);
+            (!is_plain).then(|| launch.at())
+        };
+        of_text.or_else(of_launch).map(|span| self.place(&span))
     }
 
     fn arguments(&self, launch: &Launch, findings: &mut Findings) -> Vec<GivenArgument> {

@@ -111,6 +111,7 @@ impl Script {
     /// `preset` are variables that Slurm sets: a name and a value each.
     pub fn read(text: &Text, preset: &[(Text, Text)]) -> Result<Script, ScriptError> {
         let mut script = Script::default();
+        script.shell.is_batch = slurm::is_batch(text);
         for (name, value) in preset {
             let value = Value {
                 words: vec![value.clone()],

@@ -338,5 +338,6 @@ fn world(text: &str) -> Vec<String> {
 
 mod against_bash;
 mod doubts;
+mod plain_scripts;
 mod shells;
 mod wrappers;
