@@ -132,6 +132,10 @@ impl Shell {
     /// `${A[N++]}` is left as it is written, and yet counts.
     fn forget_counted(&mut self, text: &Text) -> Result<(), TooLong> {
         let written = text.string();
+        // `${A:+${B:=1}}`
+        for name in super::word::assigned_in(&written) {
+            self.forget(name, text.span());
+        }
         let counts = written.contains("++") || written.contains("--") || written.contains('=');
         // `${A[N++]}`, `${A:N++}`
         let reckons = |part: &str| {

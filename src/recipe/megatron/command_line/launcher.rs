@@ -95,6 +95,8 @@ fn of_module(words: &[Text], at: usize) -> Leads {
     };
     match module.string().as_str() {
         "torch.distributed.run" | "torch.distributed.launch" => of_torchrun(words, at + 1),
+        // It reads a file of its own.
+        "accelerate.commands.launch" => Leads::Open(at),
         _ if is_open(module) => Leads::Open(at),
         _ => Leads::To(at),
     }
@@ -110,11 +112,16 @@ fn of_torchrun(words: &[Text], mut at: usize) -> Leads {
         let has_value = is_long && text.contains('=');
         match name.as_str() {
             _ if is_open(word) => return Leads::Open(at),
+            // As its parser does, it takes the beginning of an option for the whole.
+            option if is_beginning(option) => at += usize::from(!has_value),
             "-m" | "--module" if !has_value => is_module = true,
             option if SWITCHES.contains(&option) && !has_value => {}
             option if WITH_VALUE.contains(&option) => {
                 let value = words.get(at + 1);
-                let is_value = value.is_some_and(|value| !value.starts_with("-"));
+                // As argparse does, it takes `-8` for a number.
+                let is_number = |text: &str| text[1..].starts_with(|c: char| c.is_ascii_digit());
+                let is_value = value
+                    .is_some_and(|value| !value.starts_with("-") || is_number(&value.string()));
                 if !has_value && !is_value {
                     return Leads::Astray(at);
                 }
@@ -130,6 +137,13 @@ fn of_torchrun(words: &[Text], mut at: usize) -> Leads {
     Leads::Nowhere
 }
 
+/// Whether it begins the options that say how many ranks there are, and is not one of them.
+fn is_beginning(option: &str) -> bool {
+    let of = |whole: &str, least: &str| option.starts_with(least) && whole.starts_with(option);
+    let is_whole = WITH_VALUE.contains(&option);
+    !is_whole && (of("--nproc-per-node", "--nproc") || of("--nnodes", "--nn"))
+}
+
 /// A word of which not even the beginning is known.
 fn is_open(word: &Text) -> bool {
     word.starts_with("$") || word.starts_with("`")
@@ -142,7 +156,9 @@ pub(super) fn is_plain(before: &[Text], program: &Text) -> bool {
     words.push(program.clone());
     let first = before.first().map(base_name).unwrap_or_default();
     let is_launcher = first == "torchrun" || is_python(&first);
-    is_launcher && leads(&words) == Some(Leads::To(before.len()))
+    // A module, `pdb`, may run another program.
+    let is_file = program.string().ends_with(".py");
+    is_launcher && is_file && leads(&words) == Some(Leads::To(before.len()))
 }
 
 #[cfg(test)]
@@ -164,6 +180,7 @@ mod tests {
                 5,
             ),
             ("torchrun --master-addr $HOST a.py", 3),
+            ("torchrun --nproc 8 --nno=2 a.py", 4),
             ("torchrun -m a.b", 2),
             ("python -u a.py", 2),
             (
@@ -185,7 +202,6 @@ mod tests {
             ("torchrun --run-path a.py", 1),
             // Beginnings of options: argparse would take them.
             ("torchrun --np 8 a.py", 1),
-            ("torchrun --nproc 8 a.py", 1),
             ("torchrun -nproc-per-node 8 a.py", 1),
             ("torchrun --nnodes --standalone a.py", 1),
             ("torchrun --standalone=1 a.py", 1),
@@ -216,6 +232,7 @@ mod tests {
             "torchrun $A a.py",
             "torchrun --nproc-per-node 8 b.py a.py",
             "python b a.py",
+            "python -m pdb",
             "a.py",
             "nohup a.py",
         ] {

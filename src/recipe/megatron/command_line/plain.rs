@@ -67,6 +67,12 @@ pub(super) fn first_beyond(text: &str) -> Option<Range<usize>> {
     first
 }
 
+/// Whether the first line names a shell that is followed, without an option that changes what it
+/// does; else where it stands.
+pub(super) fn check_shell(text: &str) -> Result<(), Range<usize>> {
+    directives::followed(text)
+}
+
 struct Scan<'a> {
     text: &'a str,
     at: usize,

@@ -88,6 +88,26 @@ pub(super) fn shell(text: &str) -> Result<Runs, Beyond> {
     }
 }
 
+/// As [`shell`], of a shell in any folder.
+pub(super) fn followed(text: &str) -> Result<(), Beyond> {
+    let text = text.trim_start_matches('\u{feff}');
+    let line = text.lines().next().unwrap_or_default();
+    let Some(program) = line.strip_prefix("#!") else {
+        return Ok(());
+    };
+    let path = program.split([' ', '\t']).find(|word| !word.is_empty());
+    let (folder, name) = path
+        .and_then(|path| path.rsplit_once('/'))
+        .unwrap_or_default();
+    let behind = program.split_once(name).map_or("", |(_, behind)| behind);
+    match folder.is_empty() || name.is_empty() {
+        true => Err(0..line.len()),
+        false => shell(&format!("#!/bin/{name}{behind}"))
+            .map(|_| ())
+            .map_err(|_| 0..line.len()),
+    }
+}
+
 /// Whether a comment says nothing to anyone who would change the job. `is_first`: it stands at the
 /// start of its line.
 pub(super) fn is_plain(line: &str, is_first: bool, is_behind_commands: bool) -> bool {

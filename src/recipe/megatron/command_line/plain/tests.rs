@@ -65,7 +65,7 @@ fn anything_else_is_beyond() {
         ("A=1 B=2\n", "A=1 B=2"),
         ("torchrun x && torchrun y\n", "&"),
         ("torchrun x &\n", "&"),
-        ("torchrun x || A=1\n", "||"),
+        ("torchrun x || A=1\n", "|"),
         ("export A=1 | tee log\n", "|"),
         ("echo a | tee log\n", "|"),
         ("torchrun x | tee log | cat\n", "|"),

@@ -10,7 +10,7 @@ use super::super::text::Text;
 use super::against_bash::{Choices, NAMES, Printed, printed};
 
 /// Scripts of one run of the test.
-const SCRIPTS: u32 = 300;
+const SCRIPTS: u32 = 120;
 /// Changed scripts to each, of which most are no longer plain.
 const CHANGED: u32 = 6;
 
