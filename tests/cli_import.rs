@@ -197,6 +197,45 @@ fn import_takes_what_check_takes() {
     }
 }
 
+/// A launch script of two ranks.
+const PLAIN: &str = "torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 \
+    --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 \
+    --micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 0.001 --bf16 \
+    --vocab-size 1000 --tokenizer-type NullTokenizer --deterministic-mode\n";
+
+/// What is followed may be misread: nothing is proved of it before its user has read what was made
+/// of it.
+#[test]
+fn a_script_that_is_more_than_plain_is_not_checked_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("job.sh").display().to_string();
+    for before in [
+        "if true; then A=1; fi",
+        "source env.sh",
+        "f() { A=1; }",
+        "NCCL_ALGO=$(x)",
+    ] {
+        std::fs::write(&file, format!("A=2\n{before}\n{PLAIN}")).unwrap();
+        for check in [&["check", &*file][..], &["check", "--lint-only", &file]] {
+            let (_, talk) = ended(&run(check), 2);
+            assert!(talk.contains("script-followed"), "{before}: {talk}");
+            assert!(talk.contains("job.sh:2:"), "{before}: {talk}");
+            assert!(talk.contains("import recipe"), "{before}: {talk}");
+            assert_eq!(talk.matches("error[").count(), 1, "{before}: {talk}");
+        }
+        let (said, _) = ended(&run(&["import", "recipe", &file]), 0);
+        assert!(said.contains("-o recipe.toml"), "{before}: {said}");
+        assert!(
+            !said.contains("takes this file as it is"),
+            "{before}: {said}"
+        );
+    }
+    std::fs::write(&file, PLAIN).unwrap();
+    ended(&run(&["check", "--lint-only", &file]), 0);
+    let (said, _) = ended(&run(&["import", "recipe", &file]), 0);
+    assert!(said.contains("takes this file as it is"), "{said}");
+}
+
 /// The report of what an import wrote is that of the job's own file, but for what it says of the
 /// file; and a job whose environment is not known says so wherever it is proved.
 #[test]
@@ -204,12 +243,7 @@ fn a_scenario_that_was_imported_gives_the_same_report() {
     let folder = tempfile::tempdir().unwrap();
     let (job, out) = (folder.path().join("job.sh"), folder.path().join("out.toml"));
     let (job, out) = (job.display().to_string(), out.display().to_string());
-    let script = "source env.sh\n\
-        torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 \
-        --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 \
-        --micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 0.001 --bf16 \
-        --vocab-size 1000 --tokenizer-type NullTokenizer --deterministic-mode\n";
-    std::fs::write(&job, script).unwrap();
+    std::fs::write(&job, PLAIN).unwrap();
     ended(&run(&["import", "recipe", &job, "-o", &out]), 0);
     let report = |file: &str| {
         let output = run(&["check", file, "--format", "json"]);
@@ -220,11 +254,15 @@ fn a_scenario_that_was_imported_gives_the_same_report() {
         let text = report.to_string();
         (report, text.replace("job.sh", "").replace("out.toml", ""))
     };
-    let (of_job, text) = report(&job);
+    let (_, text) = report(&job);
     let (_, of_out) = report(&out);
     assert_eq!(text, of_out);
+    std::fs::write(&job, format!("source env.sh\n{PLAIN}")).unwrap();
+    ended(&run(&["import", "recipe", &job, "-o", &out, "--force"]), 0);
+    let (of_job, _) = report(&out);
     let not_covered = of_job["not_covered"].as_array().expect("an array");
-    for said in ["allow_bf16_reduced_precision_reduction", "env.sh"] {
+    let followed = "as it was followed here";
+    for said in ["allow_bf16_reduced_precision_reduction", "env.sh", followed] {
         let is_said = |what: &&Value| what.as_str().is_some_and(|what| what.contains(said));
         assert_eq!(not_covered.iter().filter(is_said).count(), 1, "{said}");
     }

@@ -209,7 +209,14 @@ fn human(source: &Source, import: &Import, is_sound: bool) -> String {
     let is_checkable = is_sound && import.scenario.is_some();
     text += &match (understood.needs.is_empty(), is_checkable) {
         (false, _) => format!("not simulated: {}\n", understood.needs.join(", ")),
-        (true, true) => "understood: `bitproof check` takes this file as it is\n".to_string(),
+        (true, true) if import.is_taken_as_it_is() => {
+            "understood: `bitproof check` takes this file as it is\n".to_string()
+        }
+        (true, true) => format!(
+            "understood, as far as the script was followed: read the arguments above, then \
+             `bitproof import recipe {} -o recipe.toml` and `bitproof check recipe.toml`\n",
+            escaped(&source.name)
+        ),
         (true, false) => "not checked: see the errors\n".to_string(),
     };
     text

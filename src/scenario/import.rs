@@ -16,6 +16,14 @@ pub struct Import {
     pub scenario: Option<String>,
 }
 
+impl Import {
+    /// Whether `check` takes the job's own file: a script that was followed may be misread.
+    pub fn is_taken_as_it_is(&self) -> bool {
+        let phases = &self.given.phases;
+        phases.iter().all(|phase| phase.followed.is_none())
+    }
+}
+
 /// Reads a job and understands the phase that `overrides` names. `None` where the file cannot be
 /// read as a job at all.
 pub fn import(
@@ -24,7 +32,8 @@ pub fn import(
     overrides: &Overrides,
     findings: &mut Findings,
 ) -> Option<Import> {
-    let (given, understood) = imported::job(source, path, overrides, findings)?;
+    let given = GivenJob::read(source, path, findings)?;
+    let understood = imported::understood(&given, overrides, findings)?;
     let small = imported::small(&understood, source, overrides, findings);
     let scenario = small.and_then(|scaled| {
         let text = imported::generated(&given, &understood, &scaled, path, overrides);

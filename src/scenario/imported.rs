@@ -74,7 +74,13 @@ pub(super) fn scenario(
     overrides: &Overrides,
 ) -> Result<Loaded, Vec<Diagnostic>> {
     let mut findings = Findings::default();
-    let Some((given, understood)) = job(source, path, overrides, &mut findings) else {
+    let Some(given) = GivenJob::read(source, path, &mut findings) else {
+        return Err(findings.into_vec());
+    };
+    if let Some(refusal) = followed(&given) {
+        return Err(vec![refusal]);
+    }
+    let Some(understood) = understood(&given, overrides, &mut findings) else {
         return Err(findings.into_vec());
     };
     let loaded = small(&understood, source, overrides, &mut findings).and_then(|scaled| {
@@ -88,21 +94,42 @@ pub(super) fn scenario(
         .map(|(scenario, warnings)| Loaded { scenario, warnings })
 }
 
-/// Reads the job, understands the wanted phase, and says what is wrong with it.
-pub(super) fn job(
-    source: &Source,
-    path: &Path,
+/// What is followed may be misread, and then another job than the user's would be proved. So a
+/// script is checked as it is where it can be read one way only; of any other the user reads what
+/// was made of it first.
+fn followed(given: &GivenJob) -> Option<Diagnostic> {
+    let place = given
+        .phases
+        .iter()
+        .find_map(|phase| phase.followed.as_ref())?;
+    let name = escaped(&place.source.name);
+    Some(
+        Diagnostic::error(
+            "script-followed",
+            "this script is more than assignments and a launch: it is not checked as it is",
+        )
+        .at(place, "from here on it was followed, and may be misread")
+        .with_note("only the shell knows for sure what it launches")
+        .with_help(format!(
+            "`bitproof import recipe {name} -o recipe.toml`, read the arguments that it lists, \
+             then `bitproof check recipe.toml`; or check the job's log"
+        )),
+    )
+}
+
+/// Understands the wanted phase, and says what is wrong with it.
+pub(super) fn understood(
+    given: &GivenJob,
     overrides: &Overrides,
     findings: &mut Findings,
-) -> Option<(GivenJob, Understood)> {
-    let given = GivenJob::read(source, path, findings)?;
-    let phase = phase(&given, overrides, findings)?;
+) -> Option<Understood> {
+    let phase = phase(given, overrides, findings)?;
     let options = UnderstandOptions {
         world: overrides.world,
         phase,
     };
-    let understood = understand(&given, &options, findings);
-    lint(&given, &understood)
+    let understood = understand(given, &options, findings);
+    lint(given, &understood)
         .into_iter()
         .for_each(|finding| findings.push(finding));
     if !findings.has_errors() && understood.recipe.is_none() {
@@ -112,7 +139,7 @@ pub(super) fn job(
                 .at(&given.phases[phase].place, "asked for here"),
         );
     }
-    Some((given, understood))
+    Some(understood)
 }
 
 /// Which phase `--phase` means: a number from 1, or a name.

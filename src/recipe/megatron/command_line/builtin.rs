@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::arithmetic;
 use super::item::{as_word, command_name, first_char, item_span};
 use super::lexer::Item;
 use super::script::{Ends, Flow, Halt, Script, not_followed};
@@ -28,6 +29,7 @@ impl Script {
         if self.is_function(&name) {
             return self.function(&name, rest, assignments);
         }
+        let rest = behind_options(&name, rest);
         match name.as_str() {
             "exit" => return Ok(Some(Flow::Exit)),
             "return" => return Ok(Some(Flow::Return)),
@@ -51,7 +53,7 @@ impl Script {
             "trap" => self.trap(first, rest)?,
             "shopt" => self.shopt(rest)?,
             "eval" => return self.evaluated(rest, assignments).map(Some),
-            "[[" => self.tested(rest)?,
+            "[[" | "[" | "test" => self.tested(rest)?,
             "enable" | "coproc" | "alias" if !rest.is_empty() => {
                 return Err(not_followed(item_span(first)));
             }
@@ -158,10 +160,14 @@ impl Script {
             let says = text.starts_with("echo ") || text.starts_with("exit");
             text == "-" || text.is_empty() || (says && is_one)
         });
-        match names.iter().skip(1).any(is_inner) && !is_idle {
-            true => Err(not_followed(item_span(first))),
-            false => Ok(()),
+        if names.iter().skip(1).any(is_inner) && !is_idle {
+            return Err(not_followed(item_span(first)));
         }
+        let is_end = |name: &Option<String>| matches!(name.as_deref(), Some("EXIT" | "0"));
+        if !names.iter().skip(1).all(is_end) && !is_idle {
+            self.handler.get_or_insert(item_span(first));
+        }
+        Ok(())
     }
 
     /// Options by which the same words are other commands.
@@ -192,18 +198,24 @@ impl Script {
         }
     }
 
-    /// `[[ N++ -eq 1 ]]`: what is compared as a number is an expression.
+    /// `[[ N++ -eq 1 ]]`, `[ -v A[N=1] ]`: what is compared as a number is an expression, and so is
+    /// an index.
     fn tested(&mut self, rest: &[Item]) -> Result<(), Halt> {
-        const NUMBERS: [&str; 6] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
-        let texts: Vec<Text> = rest.iter().map(literal_of).collect();
-        if !texts.iter().any(|text| NUMBERS.contains(&&*text.string())) {
+        const RECKONED: [&str; 8] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"];
+        let mut remarks = Vec::new();
+        let mut texts = Vec::new();
+        for item in rest {
+            // What its words assign is assigned: `[[ -n ${A:=1} ]]`.
+            texts.push(self.shell.text(&as_word(item), &mut remarks)?);
+        }
+        if !texts.iter().any(|text| RECKONED.contains(&&*text.string())) {
             return Ok(());
         }
-        for text in texts.iter().filter(|text| text.string().len() > 2) {
-            let text_of = text.string();
-            let changes = ["++", "--", "+=", "-="];
-            if changes.iter().any(|mark| text_of.contains(mark)) {
-                self.loses_to(text.span())?;
+        for text in &texts {
+            let written = text.string();
+            let is_operator = matches!(written.as_str(), "=" | "==" | "!=" | "=~" | "<" | ">");
+            if !is_operator {
+                self.shell.forget_assigned(&written, &text.span())?;
             }
         }
         Ok(())
@@ -282,7 +294,11 @@ impl Script {
         let at = text.0.first().copied().unwrap_or(NO_CHAR);
         self.deeper(at)?;
         let temporary = self.temporary(assignments)?;
+        let outer_names = self.temporaries.len();
+        self.temporaries
+            .extend(temporary.iter().map(|(name, _)| name.clone()));
         let flow = self.commands(&text.0, Ends::Evaluated)?;
+        self.temporaries.truncate(outer_names);
         self.restore(temporary);
         let written = text.string();
         if written.contains("$(") && !written.contains("$((") || written.contains('`') {
@@ -344,6 +360,10 @@ impl Script {
                 let rest = rest.strip_suffix('}')?;
                 rest.strip_suffix(['*', '@'])
             });
+            if !is_of_functions && self.is_scoped(&name[..length]) {
+                // Which one it takes away, and what is seen then, is bash's own matter.
+                return Err(not_followed(at));
+            }
             if is_of_functions {
                 if self.functions.remove(&name).is_some() && self.undecided.is_some() {
                     return Err(not_followed(at));
@@ -352,6 +372,9 @@ impl Script {
                 self.shell.forget_all(prefix, &at);
             } else if name.contains(['$', '`']) {
                 self.shell.forget_all("", &at);
+            } else if arithmetic::assigns(&name[length..]) {
+                // `unset "A[N=1]"`
+                self.loses_to(at)?;
             } else if length < name.len() || self.shell.is_odd(&name) {
                 self.shell.forget(&name[..length], at);
             } else if self.shell.is_set(&name) {
@@ -462,6 +485,21 @@ impl Script {
     fn forget(&mut self, name: &str, item: &Item) {
         self.shell.forget(name, item_span(item));
     }
+}
+
+/// The words behind options that change nothing of what a command of the shell's own does:
+/// `command -p`, `builtin --`, `eval --`.
+fn behind_options<'a>(name: &str, rest: &'a [Item]) -> &'a [Item] {
+    let options: &[&str] = match name {
+        "command" => &["-p", "--"],
+        "builtin" | "eval" | "exec" | "source" | "." => &["--"],
+        _ => return rest,
+    };
+    let is_option = |item: &&Item| {
+        let name = command_name(item);
+        name.is_some_and(|name| options.contains(&&*name))
+    };
+    &rest[rest.iter().take_while(is_option).count()..]
 }
 
 /// Options of `set` by which commands are read otherwise, or not run.

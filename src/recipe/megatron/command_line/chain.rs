@@ -70,7 +70,7 @@ fn goes_on(node: &Node) -> bool {
 }
 
 /// The words of a simple command that runs in the script's own shell.
-fn only_items(node: &Node) -> Option<&[Item]> {
+pub(super) fn only_items(node: &Node) -> Option<&[Item]> {
     match &node.kind {
         Kind::Simple(command) if !node.is_negated && !node.is_own_shell => Some(&command.items),
         _ => None,

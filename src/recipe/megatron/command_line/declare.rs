@@ -22,6 +22,8 @@ struct Attributes {
     /// What an assignment does to it is not followed.
     is_odd: bool,
     is_local: bool,
+    /// In a function `-g` reaches past its own names.
+    in_function: bool,
     /// `-f`: the names are functions'.
     is_of_functions: bool,
 }
@@ -35,6 +37,7 @@ impl Script {
             takes_back: false,
             is_odd: word == "readonly",
             is_local: matches!(word, "local" | "declare" | "typeset"),
+            in_function: !self.frames.is_empty(),
             is_of_functions: false,
         };
         // All words are expanded before any of them is assigned: `export A=1 B=$A`.
@@ -50,12 +53,12 @@ impl Script {
                     }
                 }
                 (Item::Array { name, .. }, None) => {
-                    self.hide(&name.string(), &attributes);
+                    self.own(name, &attributes)?;
                     self.assign(item)?;
                     self.attributed(name, true, &attributes);
                 }
                 (Item::Assignment { name, .. }, None) => {
-                    self.hide(&name.string(), &attributes);
+                    self.own(name, &attributes)?;
                     self.shell.forget(&name.string(), name.span());
                     self.attributed(name, true, &attributes);
                 }
@@ -95,9 +98,16 @@ impl Script {
         let at = literal_of(item).span();
         if let Some(options) = field.string().strip_prefix(['-', '+']) {
             let takes = field.starts_with("+");
+            if field.string() == "-" {
+                // `local -`: options of the shell are the function's own.
+                return Err(not_followed(item_span(item)));
+            }
             return attributes.take(options, takes, item_span(item));
         }
         if attributes.is_of_functions {
+            if self.undecided.is_some() && (attributes.exports || attributes.takes_back) {
+                return Err(not_followed(item_span(item)));
+            }
             match attributes.takes_back {
                 true => self.exported_functions.remove(&field.string()),
                 false if attributes.exports => self.exported_functions.insert(field.string()),
@@ -121,7 +131,7 @@ impl Script {
             // `export "$A"`: which names it sets is not known.
             return Ok(self.loses_to(at)?);
         }
-        let is_hidden = self.hide(&name.string(), attributes);
+        let is_hidden = self.own(&name, attributes)?;
         let sets = value.is_some();
         match value {
             Some(value) => {
@@ -147,15 +157,17 @@ impl Script {
     }
 
     /// What a function declares is its own, whatever its caller has. Whether it is so from here on.
-    fn hide(&mut self, name: &str, attributes: &Attributes) -> bool {
-        let Some(locals) = self.locals.last_mut().filter(|_| attributes.is_local) else {
-            return false;
+    fn own(&mut self, name: &Text, attributes: &Attributes) -> Result<bool, Halt> {
+        let (key, at) = (name.string(), name.span());
+        let is_refused = match attributes.is_local {
+            true => self.is_temporary(&key),
+            false => self.is_scoped(&key),
         };
-        if locals.iter().any(|(own, _)| own == name) {
-            return false;
+        match (is_refused, attributes.is_local) {
+            (true, _) => Err(not_followed(at)),
+            (false, true) => self.hide(&key, &at),
+            (false, false) => Ok(false),
         }
-        locals.push((name.to_string(), self.shell.saved(name)));
-        true
     }
 
     /// Behind the assignment, if there is one.
@@ -192,6 +204,9 @@ impl Attributes {
         self.exports |= options.contains('x');
         // `export -n NAME` takes it back.
         self.takes_back |= self.word == "export" && options.contains('n');
+        if options.contains('g') && self.in_function {
+            return Err(not_followed(at));
+        }
         self.is_local &= !options.contains('g');
         Ok(())
     }

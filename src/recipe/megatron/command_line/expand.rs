@@ -39,11 +39,11 @@ const DYNAMIC: [&str; 19] = [
 ];
 
 /// Set by bash itself, or by whoever started it, and kept when assigned.
-const OF_BASH: [&str; 20] = [
-    "Shell Variables",
+const OF_BASH: [&str; 24] = [
     "BASH",
     "BASHOPTS",
     "BASH_SOURCE",
+    "BASH_VERSINFO",
     "BASH_VERSION",
     "COLUMNS",
     "HOME",
@@ -52,10 +52,14 @@ const OF_BASH: [&str; 20] = [
     "IFS",
     "LANG",
     "LINES",
+    "MACHTYPE",
+    "OLDPWD",
     "OPTARG",
+    "OPTERR",
     "OPTIND",
     "OSTYPE",
     "PATH",
+    "PS4",
     "PWD",
     "SHELL",
     "SHLVL",
@@ -128,6 +132,10 @@ impl Shell {
     /// `${A[N++]}` is left as it is written, and yet counts.
     fn forget_counted(&mut self, text: &Text) -> Result<(), TooLong> {
         let written = text.string();
+        // `${A:+${B:=1}}`
+        for name in super::word::assigned_in(&written) {
+            self.forget(name, text.span());
+        }
         let counts = written.contains("++") || written.contains("--") || written.contains('=');
         // `${A[N++]}`, `${A:N++}`
         let reckons = |part: &str| {
@@ -337,6 +345,7 @@ impl Shell {
         let is_lost = match known {
             Some(value) => value.is_unknown() || is_named(value, variable),
             None if is_own => self.is_positional_lost,
+            None if variable.name.starts_with("SLURM_") => self.is_batch,
             None => OF_BASH.contains(&&*variable.name),
         };
         let is_lost = is_lost || DYNAMIC.contains(&&*variable.name);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::branch::{Fork, Way};
-use super::chain::Joined;
+use super::chain::{Joined, only_items};
 use super::item::{as_word, command_name};
 use super::lexer::Item;
 use super::parse::{Kind, Node, Other};
@@ -304,8 +304,30 @@ impl Script {
     }
 
     /// Whether a condition holds, where all of it is known: `[ "$TP" -gt 1 ]`, `[[ $A == b ]]`.
+    /// Of several behind each other, `a || b`, as far as the shell runs them.
     pub(super) fn decided(&mut self, condition: &[Node]) -> Result<Option<bool>, Halt> {
-        let Some(items) = only_command(condition) else {
+        let Some((first, others)) = condition.split_first() else {
+            return Ok(None);
+        };
+        let are_joined = others
+            .iter()
+            .all(|node| matches!(node.joined, Joined::And | Joined::Or));
+        if first.joined != Joined::No || !are_joined {
+            return Ok(None);
+        }
+        let mut holds = self.decided_one(first)?;
+        for node in others {
+            holds = match (holds, node.joined) {
+                (None, _) => return Ok(None),
+                (Some(true), Joined::And) | (Some(false), Joined::Or) => self.decided_one(node)?,
+                (known, _) => known,
+            };
+        }
+        Ok(holds)
+    }
+
+    fn decided_one(&mut self, node: &Node) -> Result<Option<bool>, Halt> {
+        let Some(items) = only_items(node) else {
             return Ok(None);
         };
         if let [Item::Arithmetic(text)] = items {
@@ -320,7 +342,17 @@ impl Script {
             return Ok(None);
         }
         let mut remarks = Vec::new();
-        let fields = self.shell.fields(&words, &mut remarks)?;
+        let fields = match first == "[[" {
+            // There no word is split.
+            true => {
+                let mut texts = Vec::new();
+                for word in &words {
+                    texts.push(self.shell.text(word, &mut remarks)?);
+                }
+                texts
+            }
+            false => self.shell.fields(&words, &mut remarks)?,
+        };
         // A value in doubt, or of the first round only, decides nothing.
         if !remarks.is_empty() {
             return Ok(None);
@@ -376,12 +408,7 @@ fn changed_by(ways: &[Way]) -> BTreeSet<String> {
 /// The words of a condition that is one command.
 fn only_command(condition: &[Node]) -> Option<&[Item]> {
     match condition {
-        [node] if !node.is_negated && node.joined == Joined::No && !node.is_own_shell => {
-            match &node.kind {
-                Kind::Simple(command) => Some(&command.items),
-                _ => None,
-            }
-        }
+        [node] if node.joined == Joined::No => only_items(node),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@
 //! `[[ ]]`, `(( ))` and `$'...'` are bash's.
 
 use super::text::{Char, Text};
-use super::word::{LexError, Piece, Word, closing_of, error, plain_word, word_at};
+use super::word::{self, LexError, Piece, Word, closing_of, error, plain_word, word_at};
 use crate::recipe::limits::{SCRIPT_CHARS_MAX, SCRIPT_WORDS_MAX};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,7 +199,14 @@ impl<'a> Lexer<'a> {
                 None => return Err(self.error("this `[[` is not closed", open)),
                 Some(c) if c.is_whitespace() => self.at += 1,
                 Some('\\') if self.line_end_after(1).is_some() => self.continuation(),
-                Some(';' | '&' | '|' | '(' | ')' | '<' | '>') => self.at += 1,
+                Some(';' | '&' | '|' | '(' | ')' | '<' | '>') => {
+                    let text = Text(vec![self.text[self.at]]);
+                    self.command.items.push(Item::Word(vec![Piece::Literal {
+                        text,
+                        is_quoted: false,
+                    }]));
+                    self.at += 1;
+                }
                 Some(_) => {
                     self.count_word()?;
                     let word = self.word()?;
@@ -273,6 +280,11 @@ impl<'a> Lexer<'a> {
                     line = line.trim_start_matches('\t');
                 }
                 is_ended = line == document.delimiter;
+                let is_read = !self.lexed.documents[document.index].is_quoted;
+                if is_ended && is_read && is_continued(&text.0) {
+                    // To a shell it is the end of the line before it.
+                    return Err(self.error("a backslash continues into this line", start));
+                }
                 self.at = (self.at + 1).min(self.text.len());
                 if !is_ended {
                     text.push_all(&self.text[start..self.at]);
@@ -280,6 +292,10 @@ impl<'a> Lexer<'a> {
             }
             if !is_ended {
                 return Err(self.unended(&document));
+            }
+            let is_read = !self.lexed.documents[document.index].is_quoted;
+            if is_read && word::document(&text.0)?.iter().any(sets) {
+                return Err(self.error("what this here-document sets is not followed", document.at));
             }
             self.lexed.documents[document.index].text = text;
         }
@@ -318,11 +334,6 @@ impl<'a> Lexer<'a> {
             return Ok(());
         }
         let target = self.word()?;
-        let sets = |piece: &Piece| match piece {
-            Piece::Variable(variable) => variable.assigns,
-            Piece::Arithmetic { text, .. } => super::arithmetic::assigns(&text.string()),
-            Piece::Literal { .. } => false,
-        };
         if target.iter().any(sets) {
             return Err(self.error("what this redirection sets is not followed", start));
         }
@@ -377,6 +388,7 @@ impl<'a> Lexer<'a> {
         if self.is_broken_name() {
             return Err(self.error("a name that goes on in the next line is not read", self.at));
         }
+        let start = self.at;
         let Some((name, appends)) = self.assignment() else {
             self.note_broken_continuation();
             let word = self.word()?;
@@ -395,6 +407,13 @@ impl<'a> Lexer<'a> {
                 value: self.word()?,
             },
         };
+        if word::hides_blanks(&self.text[start..self.at]) {
+            // Taken for what a command prints, it would be one word; to a shell it is several.
+            return Err(self.error(
+                "a `$` or back quote in single quotes is not followed",
+                start,
+            ));
+        }
         self.command.items.push(item);
         Ok(())
     }
@@ -502,4 +521,25 @@ impl<'a> Lexer<'a> {
     fn error(&self, message: impl Into<String>, at: usize) -> LexError {
         error(self.text, message, at)
     }
+}
+
+/// Whether a part of a word assigns.
+fn sets(piece: &Piece) -> bool {
+    match piece {
+        Piece::Variable(variable) => {
+            let default = variable.default.iter().flat_map(|(word, _)| word);
+            variable.assigns || { default }.any(sets)
+        }
+        Piece::Arithmetic { text, .. } => super::arithmetic::assigns(&text.string()),
+        Piece::Literal { text, .. } => !word::assigned_in(&text.string()).is_empty(),
+    }
+}
+
+/// Whether a text ends with a line that a backslash continues.
+fn is_continued(text: &[Char]) -> bool {
+    let Some((('\n', _), line)) = text.split_last() else {
+        return false;
+    };
+    let marks = line.iter().rev().take_while(|(c, _)| *c == '\\');
+    marks.count() % 2 == 1
 }

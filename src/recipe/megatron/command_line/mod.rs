@@ -15,7 +15,9 @@ mod declare;
 mod doubt;
 mod expand;
 mod flow;
+mod frame;
 mod item;
+mod launcher;
 mod lexer;
 mod parse;
 mod plain;
@@ -24,6 +26,7 @@ mod ranks;
 mod script;
 mod shell;
 mod slurm;
+mod start;
 mod text;
 mod word;
 mod wrapper;
@@ -78,6 +81,10 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
         findings.push(carriage_return(&Place::new(source, at..at + 1)));
         return None;
     }
+    if let Err(line) = plain::check_shell(&source.text) {
+        findings.push(other_shell(&Place::new(source, line)));
+        return None;
+    }
     let text = Text::of_file(&source.text);
     let preset = slurm::variables(&text);
     let script = match Script::read(&text, &preset) {
@@ -96,6 +103,13 @@ fn carriage_return(place: &Place) -> Diagnostic {
     Diagnostic::error("carriage-return", "this script has carriage returns (CRLF)")
         .at(place, "to a shell it is part of the word before it")
         .with_help("take them out: `sed -i 's/\\r$//' FILE`")
+}
+
+fn other_shell(place: &Place) -> Diagnostic {
+    Diagnostic::error("other-shell", "what runs this script is not followed")
+        .at(place, "expected `#!/bin/bash`, or none")
+        .with_note("another shell, or an option of one, makes other commands of the same words")
+        .with_help("pass the job's log")
 }
 
 /// Beginnings of the names of its others, at the root of Megatron-LM and in its `examples`.
@@ -407,8 +421,7 @@ impl Reader<'_> {
             place: self.place(&launch.at()),
             arguments: self.arguments(launch, findings),
             reads: launch.reads.as_ref().map(|span| self.place(span)),
-            followed: plain::first_beyond(&self.source.text)
-                .map(|span| Place::new(self.source, span)),
+            followed: self.beyond(launch),
             variables: {
                 let mut own = match is_only {
                     // The file's, as for any other kind of text.
@@ -419,6 +432,17 @@ impl Reader<'_> {
                 own
             },
         }
+    }
+
+    /// Where the script is more than assignments and this launch.
+    fn beyond(&self, launch: &Launch) -> Option<Place> {
+        let of_text = plain::first_beyond(&self.source.text);
+        let of_launch = || {
+            let program = launch.program.as_ref()?;
+            let is_plain = launcher::is_plain(&launch.before, program);
+            (!is_plain).then(|| launch.at())
+        };
+        of_text.or_else(of_launch).map(|span| self.place(&span))
     }
 
     fn arguments(&self, launch: &Launch, findings: &mut Findings) -> Vec<GivenArgument> {

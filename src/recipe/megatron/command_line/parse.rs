@@ -301,7 +301,12 @@ impl<'a> Parser<'a> {
         let mut is_negated = false;
         while matches!(self.keyword().as_deref(), Some("!" | "time")) {
             is_negated |= self.keyword().as_deref() == Some("!");
+            let is_time = self.keyword().as_deref() == Some("time");
             self.advance();
+            // How it prints the time.
+            while is_time && matches!(self.keyword().as_deref(), Some("-p" | "--")) {
+                self.advance();
+            }
         }
         if self.token == self.tokens.len() {
             return self.error("a command is missing behind this", self.place());

@@ -1,18 +1,30 @@
-//! Scripts that can be read only one way: assignments of words, and a launch.
+//! Scripts that can be read only one way: assignments of words, and one launch.
 //!
 //! A shell's language is large, and what is followed here beyond this much may be followed wrongly.
-//! So a report on a script that is not plain says under *not covered* that it was followed.
+//! So only a plain script is checked as it is. What may stand in one is a list, and all else is
+//! beyond it: characters, words, commands, names, and the lines that other programs read of it.
+//!
+//! Source: POSIX.1-2024, Shell Command Language, sections 2.2 to 2.7; the bash manual, "Shell
+//! Variables", for names by which the shell itself changes.
+
+mod directives;
+mod names;
+mod words;
 
 use std::ops::Range;
 
 use super::super::launch::is_variable_name;
+use names::{is_of_shell, needs_export};
+use words::Quotes;
 
-/// Commands that a plain script may begin a line with, beside assignments.
-const PLAIN: [&str; 13] = [
-    "torchrun",
-    "python",
-    "python3",
-    "export",
+/// Where a script is more than plain.
+type Beyond = Range<usize>;
+
+/// Commands that start a program of Python.
+const LAUNCHERS: [&str; 3] = ["torchrun", "python", "python3"];
+
+/// Commands that change nothing of the shell: what stands behind them is no matter.
+const IDLE: [&str; 9] = [
     "echo",
     "mkdir",
     "cd",
@@ -24,60 +36,80 @@ const PLAIN: [&str; 13] = [
     "hostname",
 ];
 
-/// Words that `set` may have.
-const SETTINGS: [&str; 11] = [
-    "-e", "-u", "-x", "-o", "-eu", "-ex", "-ux", "-eux", "-euo", "-euxo", "pipefail",
-];
+/// What a plain script's lines are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Assignment,
+    Export,
+    Set,
+    Idle,
+    Launch,
+    /// `--flag value`: a list of arguments, and no script.
+    Arguments,
+}
 
 /// The first place where a script is more than plain.
 pub(super) fn first_beyond(text: &str) -> Option<Range<usize>> {
-    let mut scan = Scan {
-        text,
-        at: 0,
-        in_array: false,
+    let first = match directives::shell(text) {
+        Ok(shell) => Scan {
+            text,
+            at: 0,
+            is_bash: shell.is_bash,
+            launch: None,
+            is_list: false,
+            has_commands: false,
+        }
+        .run()
+        .err(),
+        Err(beyond) => Some(beyond),
     };
-    scan.run().err()
+    debug_assert!(first.as_ref().is_none_or(|span| span.end <= text.len()));
+    first
+}
+
+/// Whether the first line names a shell that is followed, without an option that changes what it
+/// does; else where it stands.
+pub(super) fn check_shell(text: &str) -> Result<(), Range<usize>> {
+    directives::followed(text)
 }
 
 struct Scan<'a> {
     text: &'a str,
     at: usize,
-    in_array: bool,
+    /// Arrays, `+=` and `pipefail` are bash's.
+    is_bash: bool,
+    /// Where the only launch stands.
+    launch: Option<Range<usize>>,
+    /// Whether the text is a list of arguments.
+    is_list: bool,
+    has_commands: bool,
 }
 
 impl Scan<'_> {
-    fn run(&mut self) -> Result<(), Range<usize>> {
+    fn run(&mut self) -> Result<(), Beyond> {
         while self.at < self.text.len() {
-            self.blanks();
+            self.blanks()?;
             match self.peek() {
                 None => {}
-                Some('#') => self.skip_line(),
+                Some('#') => self.comment()?,
                 Some('\n') => self.at += 1,
                 Some(_) => self.command()?,
             }
         }
-        match self.in_array {
-            true => Err(self.here()),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
-    /// One command, up to the end of its line.
-    fn command(&mut self) -> Result<(), Range<usize>> {
+    /// One command, up to the end of its line or a `;`.
+    fn command(&mut self) -> Result<(), Beyond> {
         let start = self.at;
-        let first = self.word()?;
-        let name = &self.text[first.clone()];
-        let assigns =
-            name.contains('=') && is_variable_name(name.split(['=', '+']).next().unwrap_or(""));
-        if !assigns && name != "set" && !PLAIN.contains(&name) {
-            return Err(first);
-        }
-        while let Some(next) = self.next_on_line()? {
-            let word = &self.text[next.clone()];
-            let fits = match name {
-                _ if assigns => false,
-                "set" => SETTINGS.contains(&word),
-                _ => true,
+        let kind = self.kind()?;
+        self.has_commands = true;
+        while let Some(next) = self.next_word(kind)? {
+            let fits = match kind {
+                Command::Assignment => false,
+                Command::Export => self.is_exported(&next)?,
+                Command::Set => self.setting(&next)?,
+                Command::Idle | Command::Launch | Command::Arguments => true,
             };
             if !fits {
                 return Err(start..next.end);
@@ -86,134 +118,242 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The next word of the line; `None` at its end.
-    fn next_on_line(&mut self) -> Result<Option<Range<usize>>, Range<usize>> {
+    /// Reads the first word of a command.
+    fn kind(&mut self) -> Result<Command, Beyond> {
+        let start = self.at;
+        if let Some(name) = self.assigned(start) {
+            self.assignment(name)?;
+            return Ok(Command::Assignment);
+        }
+        let first = self.word(Quotes::Any)?;
+        let name = &self.text[first.clone()];
+        let kind = match name {
+            "export" => Command::Export,
+            "set" => Command::Set,
+            _ if IDLE.contains(&name) => Command::Idle,
+            _ if LAUNCHERS.contains(&name) && self.launch.is_none() => Command::Launch,
+            _ if is_flag(name) && (self.is_list || !self.has_commands) => Command::Arguments,
+            _ => return Err(first),
+        };
+        self.is_list |= kind == Command::Arguments;
+        if self.is_list && kind != Command::Arguments {
+            return Err(first);
+        }
+        if kind == Command::Launch {
+            self.launch = Some(first);
+        }
+        Ok(kind)
+    }
+
+    /// `NAME=` or `NAME+=` at `start`: the name, where one stands there.
+    fn assigned(&self, start: usize) -> Option<Range<usize>> {
+        let rest = &self.text[start..];
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let length = rest.find(|c| !is_word(c))?;
+        let assigns = rest[length..].starts_with('=') || rest[length..].starts_with("+=");
+        let is_name = assigns && is_variable_name(&rest[..length]);
+        is_name.then_some(start..start + length)
+    }
+
+    /// `NAME=word`, `NAME=(words)`, `NAME+=...`, of a name that is no more than a variable.
+    fn assignment(&mut self, name: Range<usize>) -> Result<(), Beyond> {
+        let written = &self.text[name.clone()];
+        // Without `export`, whether a program sees it is its caller's matter.
+        if is_of_shell(written) || needs_export(written) || self.is_list {
+            return Err(name);
+        }
+        self.at = name.end;
+        if self.take("+") && !self.is_bash {
+            return Err(name.start..self.at);
+        }
+        self.at += 1;
+        if self.peek() == Some('(') {
+            return match self.is_bash {
+                true => self.array(),
+                false => Err(self.here()),
+            };
+        }
+        self.value(Quotes::Value)
+    }
+
+    /// A value, which may be empty.
+    fn value(&mut self, quotes: Quotes) -> Result<(), Beyond> {
+        match self.peek() {
+            None | Some(' ' | '\t' | '\n' | ';') => Ok(()),
+            Some(_) => self.word(quotes).map(|_| ()),
+        }
+    }
+
+    /// `(words)`, over several lines, with comments.
+    fn array(&mut self) -> Result<(), Beyond> {
+        let open = self.here();
+        self.at += 1;
         loop {
-            self.blanks();
+            self.blanks()?;
+            match self.peek() {
+                None => return Err(open),
+                Some('\n') => self.at += 1,
+                Some('#') => self.comment()?,
+                Some(')') => break,
+                Some(_) => drop(self.word(Quotes::Element)?),
+            }
+        }
+        self.at += 1;
+        match self.peek() {
+            None | Some(' ' | '\t' | '\n' | ';') => Ok(()),
+            Some(_) => Err(self.here()),
+        }
+    }
+
+    /// `NAME` or `NAME=word` behind `export`.
+    fn is_exported(&self, word: &Range<usize>) -> Result<bool, Beyond> {
+        let written = &self.text[word.clone()];
+        let name = written.split('=').next().unwrap_or_default();
+        let is_fit = is_variable_name(name) && !is_of_shell(name);
+        // dash splits `A=$B` behind it.
+        let is_split = !self.is_bash && written.contains('$');
+        match is_fit && !is_split {
+            true => Ok(true),
+            false => Err(word.clone()),
+        }
+    }
+
+    /// `-e`, `-eux`, `-euo pipefail`.
+    fn setting(&mut self, word: &Range<usize>) -> Result<bool, Beyond> {
+        let written = &self.text[word.clone()];
+        let letters = written.strip_prefix('-').unwrap_or_default();
+        let (plain, takes) = match letters.strip_suffix('o') {
+            Some(plain) => (plain, true),
+            None => (letters, false),
+        };
+        let is_fit = !letters.is_empty() && plain.chars().all(|c| matches!(c, 'e' | 'u' | 'x'));
+        if !is_fit || !takes {
+            return Ok(is_fit);
+        }
+        let next = self.next_word(Command::Set)?;
+        let next = next.map(|next| &self.text[next]);
+        Ok(self.is_bash && next == Some("pipefail"))
+    }
+
+    /// The next word of a command; `None` at its end.
+    fn next_word(&mut self, kind: Command) -> Result<Option<Range<usize>>, Beyond> {
+        loop {
+            let is_glued = self.blanks()? == 0;
             match self.peek() {
                 None => return Ok(None),
-                Some('\n') => {
+                Some('\n' | ';') => {
+                    let is_end = self.text[self.at..].starts_with(";;");
+                    if is_end || (self.is_list && self.peek() == Some(';')) {
+                        return Err(self.here());
+                    }
                     self.at += 1;
                     return Ok(None);
                 }
-                Some('#') => self.skip_line(),
-                Some('>') => self.at += 1,
-                // What the launch says goes elsewhere, too.
-                Some('|') if self.text[self.at + 1..].trim_start().starts_with("tee ") => {
-                    self.at += 1;
+                // A word that begins with it is none.
+                Some('#') if is_glued => return Err(self.here()),
+                Some('#') => self.comment()?,
+                Some('|') if kind == Command::Launch && !is_glued => self.tee()?,
+                Some(_) if is_glued => return Err(self.here()),
+                Some(_) if self.redirection(kind)? => {}
+                Some(_) => {
+                    let quotes = match kind {
+                        Command::Export => Quotes::Export,
+                        Command::Arguments => Quotes::Literal,
+                        _ => Quotes::Any,
+                    };
+                    return self.word(quotes).map(Some);
                 }
-                Some(_) => return self.word().map(Some),
             }
         }
     }
 
-    /// A word: quoted and unquoted parts, without blanks outside of quotes and arrays.
-    fn word(&mut self) -> Result<Range<usize>, Range<usize>> {
+    /// `> FILE`, `2>&1`: of a launch to any file, of what is said to nowhere else.
+    fn redirection(&mut self, kind: Command) -> Result<bool, Beyond> {
+        const MARKS: [&str; 5] = [">>", ">", "1>", "2>", "2>>"];
         let start = self.at;
-        while let Some(c) = self.peek() {
-            match c {
-                ' ' | '\t' | '\n' if !self.in_array => break,
-                '>' if self.text[start..self.at]
-                    .chars()
-                    .all(|c| c.is_ascii_digit()) =>
-                {
-                    self.at += 1;
-                    if self.peek() == Some('&') {
-                        self.at += 1;
-                    }
-                }
-                '>' => break,
-                '\\' => self.escaped(),
-                '\'' => self.single()?,
-                '"' => self.double()?,
-                '$' => self.dollar()?,
-                '(' if !self.in_array && self.text[start..self.at].ends_with('=') => {
-                    self.in_array = true;
-                    self.at += 1;
-                }
-                ')' if self.in_array => {
-                    self.in_array = false;
-                    self.at += 1;
-                }
-                '#' if self.in_array => self.skip_line(),
-                '(' | ')' | '{' | '}' | '|' | '&' | ';' | '<' | '`' | '*' | '?' | '[' | ']'
-                | '~' | '!' => return Err(self.here()),
-                c => self.at += c.len_utf8(),
+        let fits = matches!(kind, Command::Idle | Command::Launch);
+        for copy in ["2>&1", ">&2", "1>&2"] {
+            if fits && self.take(copy) {
+                return Ok(true);
             }
         }
-        match self.at > start {
-            true => Ok(start..self.at),
-            false => Err(self.here()),
+        let rest = &self.text[start..];
+        let mark = MARKS.iter().filter(|mark| rest.starts_with(**mark));
+        let Some(mark) = mark.max_by_key(|mark| mark.len()) else {
+            return Ok(false);
+        };
+        self.at += mark.len();
+        self.blanks()?;
+        let file = self.word(Quotes::Any)?;
+        match fits && (kind == Command::Launch || &self.text[file.clone()] == "/dev/null") {
+            true => Ok(true),
+            false => Err(start..file.end),
         }
     }
 
-    fn single(&mut self) -> Result<(), Range<usize>> {
-        let rest = &self.text[self.at + 1..];
-        let length = rest.find('\'').ok_or_else(|| self.here())?;
-        self.at += length + 2;
-        Ok(())
-    }
-
-    fn double(&mut self) -> Result<(), Range<usize>> {
+    /// `| tee FILE`: what the launch says goes elsewhere, too.
+    fn tee(&mut self) -> Result<(), Beyond> {
+        let start = self.at;
         self.at += 1;
-        loop {
+        self.blanks()?;
+        let tool = self.word(Quotes::Any)?;
+        if &self.text[tool.clone()] != "tee" {
+            return Err(start..tool.end);
+        }
+        while self.blanks()? > 0 {
             match self.peek() {
-                None | Some('`') => return Err(self.here()),
-                Some('"') => break,
-                Some('\\') => self.escaped(),
-                Some('$') => self.dollar()?,
-                Some(c) => self.at += c.len_utf8(),
+                None | Some('\n' | ';') => break,
+                Some(_) => drop(self.word(Quotes::Any)?),
             }
         }
-        self.at += 1;
-        Ok(())
-    }
-
-    /// `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-word}` of a plain word; a lone `$`.
-    fn dollar(&mut self) -> Result<(), Range<usize>> {
-        let start = self.at;
-        self.at += 1;
-        let beyond = |end: usize| start..end;
         match self.peek() {
-            Some('(' | '\'' | '"' | '[') => Err(beyond(self.at + 1)),
-            Some('{') => {
-                let rest = &self.text[self.at + 1..];
-                let length = rest.find('}').ok_or_else(|| beyond(self.at + 1))?;
-                let inside = &rest[..length];
-                self.at += length + 2;
-                match is_plain_expansion(inside) {
-                    true => Ok(()),
-                    false => Err(beyond(self.at)),
-                }
-            }
-            _ => Ok(()),
+            None | Some('\n' | ';') => Ok(()),
+            Some(_) => Err(self.here()),
         }
     }
 
-    fn escaped(&mut self) {
-        self.at += 1;
-        if let Some(c) = self.peek() {
-            self.at += c.len_utf8();
-        }
-    }
-
-    /// Blanks and continued lines.
-    fn blanks(&mut self) {
+    /// Blanks and continued lines; how many there are.
+    fn blanks(&mut self) -> Result<usize, Beyond> {
+        let start = self.at;
         loop {
             let rest = &self.text[self.at..];
             if rest.starts_with([' ', '\t']) {
                 self.at += 1;
             } else if rest.starts_with("\\\n") {
+                // In the middle of a word it would be one word.
+                let is_word = |c: char| !matches!(c, ' ' | '\t' | '\n');
+                let before = self.text[..self.at].chars().next_back();
+                let behind = rest[2..].chars().next();
+                if before.is_some_and(is_word) && behind.is_some_and(is_word) {
+                    return Err(self.here());
+                }
                 self.at += 2;
             } else {
-                return;
+                return Ok(self.at - start);
             }
         }
     }
 
-    fn skip_line(&mut self) {
-        let rest = &self.text[self.at..];
+    /// A comment, which another program may read.
+    fn comment(&mut self) -> Result<(), Beyond> {
+        let start = self.at;
+        let rest = &self.text[start..];
         self.at += rest.find('\n').unwrap_or(rest.len());
+        let line = &self.text[start..self.at];
+        if let Some(odd) = line.find(|c: char| c.is_control() && c != '\t') {
+            return Err(start + odd..start + odd + 1);
+        }
+        let is_first = start == 0 || self.text[..start].ends_with('\n');
+        match directives::is_plain(line, is_first, self.has_commands) {
+            true => Ok(()),
+            false => Err(start..self.at),
+        }
+    }
+
+    fn take(&mut self, text: &str) -> bool {
+        let is_here = self.text[self.at..].starts_with(text);
+        self.at += if is_here { text.len() } else { 0 };
+        is_here
     }
 
     fn peek(&self) -> Option<char> {
@@ -226,68 +366,10 @@ impl Scan<'_> {
     }
 }
 
-fn is_plain_expansion(inside: &str) -> bool {
-    let base = inside.strip_suffix("[@]").unwrap_or(inside);
-    let base = base.strip_suffix("[*]").unwrap_or(base);
-    let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
-    if is_variable_name(base) || is_number(base) {
-        return true;
-    }
-    let Some((name, word)) = inside.split_once(":-").or_else(|| inside.split_once('-')) else {
-        return false;
-    };
-    let special = [
-        '$', '`', '\'', '"', '\\', '{', '*', '?', '[', '~', ' ', '\n',
-    ];
-    (is_variable_name(name) || is_number(name)) && !word.contains(special)
+fn is_flag(word: &str) -> bool {
+    let name = word.strip_prefix("--").unwrap_or_default();
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_scripts_are_assignments_and_a_launch() {
-        for text in [
-            "#!/bin/bash\nset -euo pipefail\nexport A=1\nARGS=(\n  --a 1 # one\n  --b \"$1\"\n)\n\
-             torchrun --nproc-per-node 8 \\\n  pretrain_gpt.py ${ARGS[@]} 2>&1 | tee log.txt\n",
-            "export CUDA_DEVICE_MAX_CONNECTIONS=1\nN=${N:-8}\n\
-             python pretrain_gpt.py '--a' $N > log\n",
-            "",
-        ] {
-            let beyond = first_beyond(text);
-            assert_eq!(beyond.map(|span| &text[span]), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn anything_else_is_beyond() {
-        for (text, at) in [
-            ("if true; then A=1; fi\n", "if"),
-            ("A=1\nf() { A=2; }\nf\n", "("),
-            ("A=$(cat x)\n", "$("),
-            ("A=`cat x`\n", "`"),
-            ("A=${B%x}\n", "${B%x}"),
-            ("A=${B:=x}\n", "${B:=x}"),
-            ("A=$((1+1))\n", "$("),
-            ("nohup torchrun x\n", "nohup"),
-            ("A=1 torchrun x\n", "A=1 torchrun"),
-            ("torchrun x && torchrun y\n", "&"),
-            ("torchrun x; A=1\n", ";"),
-            ("cat <<EOF\nEOF\n", "cat"),
-            ("echo a <<EOF\nEOF\n", "<"),
-            ("set -k\n", "set -k"),
-            ("A=*\n", "*"),
-            ("A={a,b}\n", "{"),
-            ("local A\n", "local"),
-            ("eval x\n", "eval"),
-            ("A=(1 2\n", ""),
-            ("A='x\n", "'"),
-            ("echo $'x'\n", "$'"),
-        ] {
-            let span = first_beyond(text);
-            let span = span.unwrap_or_else(|| panic!("{text:?} is not plain"));
-            assert_eq!(&text[span], at, "{text:?}");
-        }
-    }
-}
+mod tests;

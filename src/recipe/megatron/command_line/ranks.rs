@@ -152,7 +152,10 @@ impl Reader<'_> {
         if let Some(all) = processes.or_else(|| of("accelerate", "--num-processes")) {
             return [("WORLD_SIZE", Some(all)), ("NNODES", None)];
         }
-        let srun = options_of(&launch.before, &["srun"]).unwrap_or(Options(Vec::new()));
+        // What a batch script asks for is what `srun` starts: a program alone is one process.
+        let Some(srun) = options_of(&launch.before, &["srun"]) else {
+            return [("GPUS_PER_NODE", None), ("NNODES", None)];
+        };
         let (all, per_node, nodes) = (
             srun.last(&["--ntasks", "-n"]),
             srun.last(&["--ntasks-per-node"]),

@@ -8,20 +8,16 @@ use std::rc::Rc;
 use super::arithmetic;
 use super::builtin::literal_of;
 use super::chain::Joined;
-use super::doubt::{in_doubt, may_set};
-use super::item::{as_word, command_name, element_assigned, item_span, range_of};
+use super::frame::Frame;
+use super::item::{element_assigned, item_span, range_of};
 use super::lexer::{self, Item};
 use super::parse::{Kind, Node, Parser, Simple};
-use super::program::{
-    Launch, base_name, inner_script, is_flag, other_script, program_at, reads_document,
-    starts_none, unread_launch,
-};
+use super::program::Launch;
 use super::shell::{Exported, Remark, Saved, Shell, TooLong, Value};
 use super::slurm;
-use super::text::{Char, NO_CHAR, Text};
+use super::text::{Char, Text};
 use super::word::{self, LexError, Word};
-use super::wrapper::{Change, changed, changes, steers};
-use crate::recipe::limits::{LAUNCHES_MAX, SCRIPT_DEPTH_MAX, SCRIPT_NESTING_MAX};
+use crate::recipe::limits::{SCRIPT_DEPTH_MAX, SCRIPT_NESTING_MAX};
 
 /// Everything that reading a script yields.
 #[derive(Debug, Default)]
@@ -50,8 +46,14 @@ pub(super) struct Script {
     pub(super) may_have_broken: bool,
     /// Loops over the script's own arguments: there are none.
     pub without_arguments: Vec<Range<usize>>,
-    /// What `local` hides, for each function that runs.
-    pub(super) locals: Vec<Vec<(String, Saved)>>,
+    /// Functions that run, the innermost last.
+    pub(super) frames: Vec<Frame>,
+    /// Names that stand before the calls of functions that run.
+    pub(super) temporaries: Vec<String>,
+    /// Functions that are defined on some ways to here only.
+    maybe_functions: BTreeSet<String>,
+    /// Where a signal's handler was set that may change variables.
+    pub(super) handler: Option<Range<usize>>,
     /// Commands within commands that run.
     pub(super) depth: usize,
 }
@@ -111,6 +113,7 @@ impl Script {
     /// `preset` are variables that Slurm sets: a name and a value each.
     pub fn read(text: &Text, preset: &[(Text, Text)]) -> Result<Script, ScriptError> {
         let mut script = Script::default();
+        script.shell.is_batch = slurm::is_batch(text);
         for (name, value) in preset {
             let value = Value {
                 words: vec![value.clone()],
@@ -203,10 +206,14 @@ impl Script {
     ) -> Result<Flow, Halt> {
         let mark = self.shell.enter();
         let functions = self.functions.clone();
+        let maybe = self.maybe_functions.clone();
+        let exported = self.exported_functions.clone();
         let left = (self.may_have_returned, self.may_have_broken);
         run(self)?;
         (self.may_have_returned, self.may_have_broken) = left;
         self.functions = functions;
+        self.maybe_functions = maybe;
+        self.exported_functions = exported;
         self.shell.leave(mark);
         Ok(Flow::Next)
     }
@@ -254,15 +261,29 @@ impl Script {
                 values,
                 body,
             } => self.loop_over(variable.as_ref(), values, body, &range_of(at)),
-            Kind::Function { name, body } => {
-                let old = self.functions.insert(name.clone(), body.clone());
-                let is_other = old.is_some_and(|old| !Rc::ptr_eq(&old, body));
-                if self.undecided.is_some() && is_other {
-                    return Err(not_followed(range_of(at)));
-                }
-                Ok(Flow::Next)
-            }
+            Kind::Function { name, body } => self.define(name, body, at),
         }
+    }
+
+    fn define(&mut self, name: &str, body: &Rc<Node>, at: Char) -> Result<Flow, Halt> {
+        // Commands that are taken for the shell's own before anything is run.
+        const TAKEN: [&str; 10] = [
+            ":", "[", "cd", "declare", "echo", "export", "false", "set", "test", "true",
+        ];
+        let old = self.functions.insert(name.to_string(), body.clone());
+        let is_other = old.as_ref().is_some_and(|old| !Rc::ptr_eq(old, body));
+        if (self.undecided.is_some() && is_other) || (TAKEN.contains(&name) && name != "cd") {
+            return Err(not_followed(range_of(at)));
+        }
+        match (self.undecided.is_some(), old.is_some()) {
+            (true, false) => drop(self.maybe_functions.insert(name.to_string())),
+            (true, true) => {}
+            (false, _) => drop(self.maybe_functions.remove(name)),
+        }
+        if self.shell.exports_all {
+            self.exported_functions.insert(name.to_string());
+        }
+        Ok(Flow::Next)
     }
 
     pub(super) fn simple(&mut self, command: &Simple) -> Result<Flow, Halt> {
@@ -276,6 +297,7 @@ impl Script {
             }
             return Ok(Flow::Next);
         };
+        self.assigned_before(assignments)?;
         if let Some((name, at)) = element_assigned(first) {
             for assignment in command.items.iter().filter(is_assignment) {
                 self.assign(assignment)?;
@@ -301,6 +323,13 @@ impl Script {
         Ok(Flow::Next)
     }
 
+    /// `A=${B:=1} command`: `B` stays assigned, whatever the command is.
+    fn assigned_before(&mut self, assignments: &[Item]) -> Result<(), Halt> {
+        let before = self.temporary(assignments)?;
+        self.restore(before);
+        Ok(())
+    }
+
     pub(super) fn is_function(&self, name: &str) -> bool {
         self.functions.contains_key(name)
     }
@@ -315,6 +344,10 @@ impl Script {
         let Some(body) = self.functions.get(name).cloned() else {
             return Ok(None);
         };
+        if self.maybe_functions.contains(name) {
+            // Another command of this name, or none, on the other ways.
+            return Err(not_followed(range_of(body.at)));
+        }
         let mut remarks = Vec::new();
         let has_braces = arguments.iter().any(word::has_braces);
         let arguments = self.shell.fields(arguments, &mut remarks)?;
@@ -326,12 +359,15 @@ impl Script {
         let was_lost = std::mem::replace(&mut self.shell.is_positional_lost, has_braces);
         let left = (self.may_have_returned, self.may_have_broken);
         (self.may_have_returned, self.may_have_broken) = (false, false);
-        self.locals.push(Vec::new());
+        let outer_names = self.temporaries.len();
+        self.temporaries
+            .extend(temporary.iter().map(|(name, _)| name.clone()));
+        self.enter_function();
         let flow = self.node(&body)?;
         (self.may_have_returned, self.may_have_broken) = left;
         self.shell.is_positional_lost = was_lost;
-        let locals = self.locals.pop().expect("pushed above");
-        self.restore(locals);
+        self.leave_function();
+        self.temporaries.truncate(outer_names);
         self.restore(temporary);
         self.shell.positional = outer;
         self.tell_from(count, &remarks);
@@ -366,188 +402,6 @@ impl Script {
         for launch in &mut self.launches[first..] {
             launch.remarks.extend(remarks.iter().cloned());
         }
-    }
-
-    /// Any other command: kept if it launches a program of Python.
-    fn program(
-        &mut self,
-        assignments: &[Item],
-        rest: &[Item],
-        command: &Simple,
-    ) -> Result<(), Halt> {
-        let mut remarks = Vec::new();
-        let words: Vec<Word> = rest.iter().map(as_word).collect();
-        let fields = self.shell.fields(&words, &mut remarks)?;
-        if fields.first().is_some_and(is_flag) {
-            self.bare.extend(fields);
-            self.bare_remarks.extend(remarks);
-            return Ok(());
-        }
-        let is_written = command_name(&rest[0]).is_some();
-        if fields
-            .first()
-            .is_some_and(|first| may_set(first, is_written))
-            && program_at(&fields).is_none()
-        {
-            return Ok(self.loses_to(item_span(&rest[0]))?);
-        }
-        if fields.is_empty() || starts_none(&fields) {
-            return Ok(());
-        }
-        if words.iter().any(word::has_braces) && program_at(&fields).is_some() {
-            return Err(not_followed(item_span(&rest[0])));
-        }
-        if let Some(inner) = inner_script(&fields) {
-            return self.inner(
-                &inner.script,
-                inner.positional,
-                &inner.before,
-                assignments,
-                remarks,
-            );
-        }
-        if let (Some(document), Some(shell)) = (command.documents.first(), reads_document(&fields))
-        {
-            let script = match document.is_quoted {
-                true => {
-                    self.shell.count(document.text.0.len())?;
-                    document.text.clone()
-                }
-                false => {
-                    let word = word::document(&document.text.0)?;
-                    self.shell.text(&word, &mut remarks)?
-                }
-            };
-            return self.inner(&script, Vec::new(), &fields[..=shell], assignments, remarks);
-        }
-        self.launch(assignments, fields, remarks)
-    }
-
-    /// A script for a shell of its own, which sees what is exported.
-    fn inner(
-        &mut self,
-        script: &Text,
-        positional: Vec<Text>,
-        before: &[Text],
-        assignments: &[Item],
-        remarks: Vec<Remark>,
-    ) -> Result<(), Halt> {
-        let at = script.0.first().copied().unwrap_or(NO_CHAR);
-        self.deeper(at)?;
-        let mark = self.shell.enter();
-        // Another program's shell has those that are exported.
-        let functions = self.functions.clone();
-        let exported = &self.exported_functions;
-        self.functions.retain(|name, _| exported.contains(name));
-        let left = (self.may_have_returned, self.may_have_broken);
-        for assignment in assignments {
-            self.assign(assignment)?;
-            if let Item::Assignment { name, .. } = assignment {
-                self.shell.export(&name.string(), name.span());
-            }
-        }
-        self.shell.forget_unexported()?;
-        for change in changes(before) {
-            self.change(change)?;
-        }
-        // A `$1` that the script left is its caller's, as far as none is given here.
-        self.shell.positional = (!positional.is_empty()).then(|| Rc::new(positional));
-        self.shell.is_positional_lost = false;
-        let count = self.launches.len();
-        self.commands(&script.0, Ends::Script)?;
-        self.functions = functions;
-        (self.may_have_returned, self.may_have_broken) = left;
-        self.tell_from(count, &remarks);
-        for launch in &mut self.launches[count..] {
-            // `srun --nodes 2 bash -c "..."` says how many, too.
-            launch.before.splice(0..0, before.iter().cloned());
-        }
-        self.shell.leave(mark);
-        self.depth -= 1;
-        Ok(())
-    }
-
-    /// A change of the environment, made to the shell that runs.
-    fn change(&mut self, change: Change) -> Result<(), Halt> {
-        let all = self.shell.environment()?;
-        let mut kept = all.clone();
-        if let Change::Put(name, value) = &change {
-            let value = Value {
-                words: vec![value.clone()],
-                ..Value::default()
-            };
-            self.shell.assign(name, value, false);
-            self.shell.export(&name.string(), name.span());
-            return Ok(());
-        }
-        if let Change::Lose(at) | Change::Open(at) = &change {
-            if matches!(change, Change::Lose(_)) {
-                self.shell.forget_everything(at)?;
-            }
-            self.shell.lost.get_or_insert(at.clone());
-            return Ok(());
-        }
-        changed(&mut kept, change);
-        let is_kept = |name: &str| kept.iter().any(|variable| variable.name == name);
-        for variable in all.iter().filter(|variable| !is_kept(&variable.name)) {
-            self.shell.unset(&variable.name);
-        }
-        Ok(())
-    }
-
-    fn launch(
-        &mut self,
-        assignments: &[Item],
-        fields: Vec<Text>,
-        mut remarks: Vec<Remark>,
-    ) -> Result<(), Halt> {
-        let Some((program, arguments)) = program_at(&fields) else {
-            self.unread.extend(unread_launch(&fields));
-            self.ran.extend(other_script(&fields).map(Text::span));
-            return Ok(());
-        };
-        let at = fields[program].span();
-        if fields[..program]
-            .iter()
-            .any(|word| base_name(word) == "xargs")
-        {
-            // Its arguments come from a pipe.
-            return Err(not_followed(at));
-        }
-        let is_mpi = |word: &Text| base_name(word).starts_with("mpi");
-        let is_next = |word: &Text| word.string() == ":";
-        if fields[..program].iter().any(is_mpi) && fields[arguments..].iter().any(is_next) {
-            // `mpirun -n 4 a.py : -n 4 b.py`
-            return Err(not_followed(at));
-        }
-        if self.launches.len() == LAUNCHES_MAX {
-            return Err(Halt::Script(ScriptError::TooMany(at)));
-        }
-        // `A=1 B=$A python a.py`: each sees those before it.
-        let before = self.temporary(assignments)?;
-        let mut environment = self.shell.environment()?;
-        self.restore(before);
-        let before = fields[..program].to_vec();
-        let mut lost = self.shell.lost.clone();
-        let steered = environment.iter().any(steers) && program > 0;
-        let steered = steered.then(|| Change::Lose(fields[0].span()));
-        for change in changes(&before).into_iter().chain(steered) {
-            if let Change::Lose(at) | Change::Open(at) = &change {
-                lost.get_or_insert(at.clone());
-            }
-            changed(&mut environment, change);
-        }
-        remarks.extend(environment.iter().filter_map(|one| in_doubt(one, &at)));
-        self.launches.push(Launch {
-            reads: lost,
-            program: Some(fields[program].clone()),
-            before,
-            arguments: fields[arguments..].to_vec(),
-            environment,
-            remarks,
-            condition: self.undecided.clone().or(self.shell.may_have_ended.clone()),
-        });
-        Ok(())
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) struct Shell {
     pub is_positional_lost: bool,
     /// Where commands ran that are not read here, and that may have set anything.
     pub lost: Option<Range<usize>>,
+    /// Whether Slurm runs the script, and sets variables that nothing in it says.
+    pub is_batch: bool,
     /// A `${NAME:?}` of which no value is known: whether the script goes on is not known either.
     pub may_have_ended: Option<Range<usize>>,
     /// What was overwritten since the outermost shell or branch began.

@@ -7,14 +7,13 @@ use std::ops::Range;
 use super::text::Text;
 
 /// Variables by the option that sets them.
-const VARIABLES: [(&[&str], &[&str]); 4] = [
+const VARIABLES: [(&[&str], &[&str]); 5] = [
     (&["--nodes", "-N"], &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"]),
     (&["--ntasks-per-node"], &["SLURM_NTASKS_PER_NODE"]),
     (&["--ntasks", "-n"], &["SLURM_NTASKS", "SLURM_NPROCS"]),
-    (
-        &["--gpus-per-node", "--gres"],
-        &["SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"],
-    ),
+    (&["--gpus-per-node", "--gres"], &["SLURM_GPUS_ON_NODE"]),
+    // The value itself: `h100:8` is no number.
+    (&["--gpus-per-node"], &["SLURM_GPUS_PER_NODE"]),
 ];
 
 /// Words of the `#SBATCH` lines: those before the first command.
@@ -35,6 +34,11 @@ fn requests(text: &Text) -> Vec<Vec<Text>> {
     found
 }
 
+/// Whether Slurm runs the script: it then sets more than what is asked for says.
+pub(super) fn is_batch(text: &Text) -> bool {
+    !requests(text).is_empty()
+}
+
 /// Where Slurm is asked for another environment than the caller's: `#SBATCH --export=NONE`.
 pub(super) fn environment(text: &Text) -> Option<Range<usize>> {
     requests(text).into_iter().find_map(|words| {
@@ -52,10 +56,11 @@ pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
     let mut found = Vec::new();
     for words in requests(text) {
         for (option, value) in options(&words) {
-            let named = VARIABLES
-                .iter()
-                .find(|(options, _)| options.contains(&option.as_str()));
-            let Some((_, names)) = named else { continue };
+            let is_it = |(options, _): &&(&[&str], &[&str])| options.contains(&option.as_str());
+            let named: Vec<_> = VARIABLES.iter().filter(is_it).collect();
+            if named.is_empty() {
+                continue;
+            }
             // `--gres=gpu:8`, `--gpus-per-node=h100:8`.
             let mut parts = value.0.rsplit(|(c, _)| *c == ':');
             let number = parts.next().unwrap_or_default().to_vec();
@@ -63,7 +68,12 @@ pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
                 continue;
             }
             let at = |name: &str| Text(name.chars().map(|c| (c, number[0].1)).collect());
-            found.extend(names.iter().map(|name| (at(name), Text(number.clone()))));
+            let is_word = number.len() < value.0.len();
+            for name in named.iter().flat_map(|(_, names)| names.iter()) {
+                if !(is_word && *name == "SLURM_GPUS_PER_NODE") {
+                    found.push((at(name), Text(number.clone())));
+                }
+            }
         }
     }
     found

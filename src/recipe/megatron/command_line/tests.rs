@@ -154,7 +154,7 @@ export A=1 B
 B=2; C=3; export C; D=4
 unset C
 export -n A
-mpirun -np 2 -x E=5 -x PATH G=7 python a.py --a 1";
+mpirun -np 2 -x E=5 -x PATH python a.py --a 1";
     let (_, job, _) = given(&format!("H=8 env F=6 {}", script.lines().last().unwrap()));
     let names = |job: &GivenJob| -> Vec<String> {
         job.env
@@ -338,5 +338,7 @@ fn world(text: &str) -> Vec<String> {
 
 mod against_bash;
 mod doubts;
+mod plain_scripts;
+mod scopes;
 mod shells;
 mod wrappers;

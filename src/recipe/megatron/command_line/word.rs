@@ -112,6 +112,65 @@ pub(super) fn literal_word(word: &Word) -> Option<String> {
     Some(text)
 }
 
+/// The names that `${NAME:=word}` assigns in a text that is left as it is written.
+pub(super) fn assigned_in(text: &str) -> Vec<&str> {
+    let of_part = |part: &'_ str| {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let length = part.find(|c| !is_word(c)).unwrap_or(part.len());
+        let rest = &part[length..];
+        // Of an element, too.
+        let rest = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((_, rest)) => rest,
+            None => rest,
+        };
+        let assigns = rest.starts_with('=') || rest.starts_with(":=");
+        (assigns && length > 0).then_some(length)
+    };
+    let parts = text.split("${").skip(1);
+    parts
+        .filter_map(|part| of_part(part).map(|length| &part[..length]))
+        .collect()
+}
+
+/// Whether single quotes hold `${`, `$(` or a back quote with a blank before its end, as no shell
+/// would leave it.
+pub(super) fn hides_blanks(written: &[Char]) -> bool {
+    let mut quote = None;
+    let mut part = String::new();
+    let mut before = ' ';
+    for (c, _) in written {
+        match (quote, c) {
+            (None, '\'' | '"') if before != '\\' => quote = Some(*c),
+            (Some('\''), '\'') => {
+                quote = None;
+                if has_open_blank(&std::mem::take(&mut part)) {
+                    return true;
+                }
+            }
+            (Some('\''), c) => part.push(*c),
+            (Some('"'), '"') if before != '\\' => quote = None,
+            _ => {}
+        }
+        before = *c;
+    }
+    false
+}
+
+fn has_open_blank(text: &str) -> bool {
+    let (mut depth, mut is_back_quoted, mut before) = (0usize, false, ' ');
+    for c in text.chars() {
+        match c {
+            '(' | '{' if before == '$' || depth > 0 => depth += 1,
+            ')' | '}' => depth = depth.saturating_sub(1),
+            '`' => is_back_quoted = !is_back_quoted,
+            c if c.is_whitespace() && (depth > 0 || is_back_quoted) => return true,
+            _ => {}
+        }
+        before = c;
+    }
+    false
+}
+
 /// Whether an odd number of backslashes stands before a character.
 fn is_escaped(text: &[Char], at: usize) -> bool {
     let before = text[..at].iter().rev();
@@ -402,6 +461,7 @@ impl<'a> WordReader<'a> {
                 self.at = start + 2;
                 self.variable(start, start + 1..start + 2, is_quoted, None, None);
             }
+            Some('[') => return Err(error(self.text, "`$[...]` is not followed", start)),
             Some('#' | '?' | '$' | '!' | '-') => {
                 self.literal(start..start + 2, true);
             }

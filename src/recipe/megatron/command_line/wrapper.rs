@@ -5,11 +5,15 @@
 //! (MPICH, `-genv`), `sudo` (`env_reset`), `docker run` (`-e`), `apptainer exec` (`--env`,
 //! `--cleanenv`) and `nsys profile` (`--env-var`).
 
+mod shape;
+
 use std::ops::Range;
 
+use super::launcher::is_python;
 use super::program::{base_name, is_name};
 use super::shell::{Exported, Taken};
 use super::text::Text;
+use shape::{Shape, shape};
 
 /// What the words before a program do to its environment.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,40 +31,6 @@ pub(super) enum Change {
     /// What is set is passed on; others may be set, too.
     Open(Range<usize>),
 }
-
-/// Options of `srun` and `mpirun` that take the next word.
-const TAKE_ONE: [&str; 30] = [
-    "-n",
-    "-N",
-    "-c",
-    "-p",
-    "-A",
-    "-J",
-    "-t",
-    "-w",
-    "-o",
-    "-e",
-    "-np",
-    "--np",
-    "-H",
-    "--host",
-    "-npernode",
-    "--npernode",
-    "-ppn",
-    "--nodes",
-    "--ntasks",
-    "--ntasks-per-node",
-    "--gpus-per-node",
-    "--cpus-per-task",
-    "--nodelist",
-    "-hostfile",
-    "--hostfile",
-    "--jobid",
-    "--partition",
-    "--account",
-    "--output",
-    "--error",
-];
 
 /// A command before the program, whose options are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,17 +60,14 @@ fn wrapper(name: &str) -> Option<Wrapper> {
         "docker" | "podman" | "nerdctl" => Wrapper::Container,
         "apptainer" | "singularity" => Wrapper::Apptainer,
         "nsys" => Wrapper::Nsys,
-        "nohup" | "nice" | "ionice" | "time" | "timeout" | "stdbuf" | "numactl" | "taskset"
-        | "setsid" | "unbuffer" | "ncu" | "uv" | "catchsegv" | "chrt" => Wrapper::Plain,
+        _ if shape::is_plain(name) => Wrapper::Plain,
         _ => return None,
     })
 }
 
 /// Programs whose words are no wrapper's any more.
 fn is_launcher(name: &str) -> bool {
-    let is_version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == '.');
-    let is_python = name.strip_prefix("python").is_some_and(is_version);
-    is_python || matches!(name, "torchrun" | "accelerate")
+    is_python(name) || name == "torchrun"
 }
 
 /// What the words before a program change in its environment, in order.
@@ -109,6 +76,8 @@ pub(super) fn changes(before: &[Text]) -> Vec<Change> {
         words: before,
         at: 0,
         wrapper: Wrapper::Start,
+        shape: shape(""),
+        is_first_operand: true,
         changes: Vec::new(),
     };
     while reader.at < before.len() && !reader.word() {
@@ -121,6 +90,9 @@ struct Reader<'a> {
     words: &'a [Text],
     at: usize,
     wrapper: Wrapper,
+    /// What the wrapper takes, and how many operands are still to come.
+    shape: Shape,
+    is_first_operand: bool,
     changes: Vec<Change>,
 }
 
@@ -129,11 +101,19 @@ impl Reader<'_> {
     fn word(&mut self) -> bool {
         let word = &self.words[self.at];
         let (text, name) = (word.string(), base_name(word));
+        if text.starts_with('-') {
+            self.option(&text);
+            return false;
+        }
+        if self.shape.operands > 0 && self.wrapper != Wrapper::Other {
+            self.own_operand(&text);
+            return false;
+        }
         if let "bash" | "sh" = name.as_str() {
             return self.shell();
         }
-        if text == "deepspeed" || text.ends_with("/deepspeed") {
-            // It reads a file `.deepspeed_env`.
+        if matches!(name.as_str(), "deepspeed" | "accelerate") {
+            // They read a file: `.deepspeed_env`, `default_config.yaml`.
             self.changes.push(Change::Open(word.span()));
             return true;
         }
@@ -141,7 +121,8 @@ impl Reader<'_> {
             return true;
         }
         if let Some(wrapper) = wrapper(&name) {
-            self.wrapper = wrapper;
+            (self.wrapper, self.shape) = (wrapper, shape(&name));
+            self.is_first_operand = true;
             if matches!(wrapper, Wrapper::Container | Wrapper::Sudo) {
                 self.lose();
             }
@@ -150,11 +131,19 @@ impl Reader<'_> {
             }
             return false;
         }
-        match text.starts_with('-') {
-            true => self.option(&text),
-            false => self.operand(),
-        }
+        self.operand();
         false
+    }
+
+    /// A word that the wrapper takes itself: `10` of `timeout 10`, `run` of `uv run`.
+    fn own_operand(&mut self, text: &str) {
+        self.shape.operands -= 1;
+        let is_first = std::mem::replace(&mut self.is_first_operand, false);
+        let is_verb = !is_first || self.shape.verbs.is_empty() || self.shape.verbs.contains(&text);
+        if !is_verb || text.starts_with(['$', '`']) {
+            self.wrapper = Wrapper::Other;
+            self.lose();
+        }
     }
 
     /// `bash -c`: a login shell, or an interactive one, reads files.
@@ -175,7 +164,7 @@ impl Reader<'_> {
         self.changes.push(Change::Lose(self.words[self.at].span()));
     }
 
-    /// A word that is no option: `NAME=value`, the value of an option, or a program.
+    /// A word that is no option, nor an operand of the wrapper: `NAME=value`, or a program.
     fn operand(&mut self) {
         let word = &self.words[self.at];
         let assigned = word.split_once('=').filter(|(name, _)| is_name(name));
@@ -183,21 +172,8 @@ impl Reader<'_> {
         if let (true, Some((name, value))) = (sets, assigned) {
             return self.changes.push(Change::Put(name, value));
         }
-        let follows = |before: &Text| before.starts_with("-") && !before.string().contains('=');
-        let is_value = self.at > 0 && follows(&self.words[self.at - 1]);
-        let text = word.string();
-        // Unless an option takes it, what is not known may be more options.
-        let takes = |before: &Text| TAKE_ONE.contains(&&*before.string());
-        let is_taken = self.at > 0 && takes(&self.words[self.at - 1]);
-        let is_path = text.contains('/') || text.ends_with(".sh");
-        let is_unknown = text.starts_with(['$', '`']);
-        let is_other = match self.wrapper {
-            Wrapper::Start => true,
-            Wrapper::Env => !is_value,
-            Wrapper::Container | Wrapper::Other => is_unknown,
-            _ => (is_path && !is_value) || (is_unknown && !is_taken),
-        };
-        if is_other {
+        // It may be a program that sets or drops any, or more options.
+        if self.wrapper != Wrapper::Other {
             self.wrapper = Wrapper::Other;
             self.lose();
         }
@@ -218,25 +194,11 @@ impl Reader<'_> {
     fn option(&mut self, text: &str) {
         let name = text.split('=').next().unwrap_or_default();
         match self.wrapper {
-            Wrapper::Start | Wrapper::Other => self.lose(),
-            // `uv run --env-file`
-            Wrapper::Plain if text.contains("env") => self.lose(),
-            Wrapper::Plain => {}
+            Wrapper::Start => self.lose(),
+            Wrapper::Other => {}
             Wrapper::Env => self.of_env(text),
-            Wrapper::Slurm if name == "--export" => {
-                let value = self.value();
-                let list = exported(&value);
-                self.changes.extend(list);
-            }
-            Wrapper::Slurm => {
-                let marks = ["env", "export", "prolog", "container", "propagate"];
-                if marks.iter().any(|mark| name.contains(mark)) {
-                    let open = Change::Open(self.words[self.at].span());
-                    self.changes.push(open);
-                }
-            }
+            Wrapper::Slurm => self.of_slurm(text, name),
             Wrapper::Mpi => self.of_mpi(text),
-            Wrapper::Sudo => {}
             Wrapper::Container if matches!(name, "-e" | "--env") => {
                 let value = self.value();
                 self.put(&value);
@@ -245,17 +207,67 @@ impl Reader<'_> {
             Wrapper::Container if text.starts_with("-e") => {
                 self.put(&Text(self.words[self.at].0[2..].to_vec()));
             }
-            Wrapper::Container => {}
             Wrapper::Apptainer if name == "--env" => self.list(),
-            Wrapper::Apptainer => {
-                const KEEP: [&str; 6] = ["--nv", "--bind", "-B", "--pwd", "--rocm", "--no-home"];
-                if !KEEP.contains(&name) {
-                    self.lose();
-                }
-            }
             Wrapper::Nsys if matches!(name, "-e" | "--env-var") => self.list(),
-            Wrapper::Nsys => {}
+            Wrapper::Plain
+            | Wrapper::Container
+            | Wrapper::Sudo
+            | Wrapper::Apptainer
+            | Wrapper::Nsys => self.usual(text),
         }
+    }
+
+    /// An option that changes no variable, where it is known.
+    fn usual(&mut self, text: &str) {
+        if !self.takes(text) {
+            // Nor is known whether the next word is its value.
+            self.wrapper = Wrapper::Other;
+            self.lose();
+        }
+    }
+
+    /// Goes past an option of the wrapper's and its value; whether it has such an option.
+    fn takes(&mut self, text: &str) -> bool {
+        let name = text.split('=').next().unwrap_or_default();
+        let has_value = name.len() < text.len();
+        let (with_value, switches) = (self.shape.with_value, self.shape.switches);
+        if with_value.contains(&name) {
+            self.at += usize::from(!has_value);
+            return true;
+        }
+        if text == "--" || (switches.contains(&name) && !has_value) {
+            return true;
+        }
+        // `-N2`, `-it`
+        let letters: Vec<char> = text.chars().skip(1).collect();
+        let short = |letter: &char| format!("-{letter}");
+        let is_short = !text.starts_with("--") && letters.len() > 1;
+        let is_number = letters.iter().skip(1).all(char::is_ascii_digit);
+        let is_attached = letters
+            .first()
+            .is_some_and(|first| with_value.contains(&&*short(first)))
+            && (is_number || self.wrapper != Wrapper::Mpi);
+        let are_switches = letters
+            .iter()
+            .all(|letter| switches.contains(&&*short(letter)));
+        is_short && (is_attached || are_switches)
+    }
+
+    fn of_slurm(&mut self, text: &str, name: &str) {
+        if name == "--export" {
+            let value = self.value();
+            let list = exported(&value);
+            return self.changes.extend(list);
+        }
+        let marks = ["env", "export", "prolog"];
+        if marks.iter().any(|mark| name.contains(mark)) {
+            self.lose();
+        }
+        if name.contains("container") {
+            let open = Change::Open(self.words[self.at].span());
+            self.changes.push(open);
+        }
+        self.usual(text);
     }
 
     fn of_env(&mut self, text: &str) {
@@ -303,6 +315,7 @@ impl Reader<'_> {
             | "--machinefile" => {
                 let open = Change::Open(self.words[self.at].span());
                 self.changes.push(open);
+                self.usual(text);
             }
             _ if text.contains("env") => self.lose(),
             "--mca" | "-mca" | "--prtemca" | "--pmixmca" | "--gmca" => {
@@ -312,7 +325,7 @@ impl Reader<'_> {
                     false => drop(self.next()),
                 }
             }
-            _ => {}
+            _ => self.usual(text),
         }
     }
 
@@ -360,7 +373,13 @@ pub(super) fn steers(exported: &Exported) -> bool {
     let is_inner = |beginning: &&str| name.starts_with(*beginning);
     let beginnings = ["APPTAINERENV_", "SINGULARITYENV_", "OMPI_MCA_mca_base_env"];
     let exports = name == "SLURM_EXPORT_ENV" && exported.value != "ALL";
-    exports || beginnings.iter().any(is_inner)
+    let runs = [
+        "PET_NO_PYTHON",
+        "PET_RUN_PATH",
+        "PET_MODULE",
+        "SLURM_TASK_PROLOG",
+    ];
+    exports || runs.contains(&name.as_str()) || beginnings.iter().any(is_inner)
 }
 
 /// The environment behind a change.

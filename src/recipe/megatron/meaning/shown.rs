@@ -127,7 +127,7 @@ pub(super) fn lacking(
     phase: &GivenPhase,
     catalogue: &Catalogue,
     findings: &mut Findings,
-) -> Option<String> {
+) -> Vec<String> {
     let known = phase.arguments.iter().filter_map(|given| {
         let (argument, _) = catalogue.find(&given.flag)?;
         Some(argument.dest())
@@ -147,13 +147,19 @@ pub(super) fn lacking(
         .map(|(dest, _)| dest)
         .filter(|dest| is_lost(dest) && !CORE.contains(dest))
         .collect();
-    (!younger.is_empty()).then(|| {
-        format!(
-            "what the log does not show, as Megatron versions differ, and is taken at Megatron's \
-             default: {}",
-            younger.join(", ")
-        )
-    })
+    // A sentence has a limit.
+    younger.chunks(NAMED_MAX).map(of_younger).collect()
+}
+
+/// Arguments that one sentence names.
+const NAMED_MAX: usize = 20;
+
+fn of_younger(names: &[&str]) -> String {
+    format!(
+        "what the log does not show, as Megatron versions differ, and is taken at Megatron's \
+         default: {}",
+        names.join(", ")
+    )
 }
 
 fn of_lost(phase: &GivenPhase, lost: &[&str]) -> Diagnostic {
@@ -166,6 +172,10 @@ fn of_lost(phase: &GivenPhase, lost: &[&str]) -> Diagnostic {
         .with_note(format!("missing: {}", lost.join(", ")))
         .with_note("their lines were lost, or the log is older than Megatron-Core 0.8")
         .with_help("give the whole block, every line as it was printed")
+        .with_help(
+            "where this Megatron prints none of them, import the launch script instead: \
+             `bitproof import recipe SCRIPT.sh -o recipe.toml`",
+        )
 }
 
 /// The number format that follows from `bf16` and `fp16` (`validate_args`).

@@ -15,13 +15,13 @@ const SCRIPTS: u32 = 400;
 
 /// What a shell prints of one launch: its words, and which of the variables are exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Printed {
-    words: Vec<String>,
-    exported: BTreeMap<String, String>,
+pub(super) struct Printed {
+    pub words: Vec<String>,
+    pub exported: BTreeMap<String, String>,
 }
 
 /// Variables of the scripts.
-const NAMES: [&str; 4] = ["A", "B", "C", "NCCL_ALGO"];
+pub(super) const NAMES: [&str; 4] = ["A", "B", "C", "NCCL_ALGO"];
 
 /// Stands in for the launcher, and runs each script in a shell of its own.
 const DRIVER: &str = r#"
@@ -46,10 +46,10 @@ done
 "#;
 
 /// A grammar's choices, in a fixed order for a seed.
-struct Choices(u64);
+pub(super) struct Choices(pub u64);
 
 impl Choices {
-    fn below(&mut self, count: usize) -> usize {
+    pub fn below(&mut self, count: usize) -> usize {
         // xorshift64* (Vigna, 2016).
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -58,7 +58,7 @@ impl Choices {
         ((mixed >> 33) as usize) % count
     }
 
-    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+    pub fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
         all[self.below(all.len())]
     }
 
@@ -323,7 +323,7 @@ impl Writer {
 
 /// What bash prints of each script, nothing where it failed on the way; `None` where there is no
 /// bash.
-fn printed(scripts: &[String]) -> Option<Vec<Option<Vec<Printed>>>> {
+pub(super) fn printed(scripts: &[String]) -> Option<Vec<Option<Vec<Printed>>>> {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| {
         std::fs::write(folder.path().join(name), text).expect("a file");

@@ -257,9 +257,12 @@ fn ranks_are_those_that_the_launcher_starts() {
     assert_eq!(of("torchrun --nproc-per 4 --nnodes 2"), both);
     assert_eq!(of("deepspeed --num_gpus 4"), ["GPUS_PER_NODE=4"]);
     assert_eq!(of("accelerate launch --num_processes 4"), ["WORLD_SIZE=4"]);
-    for wrong in ["--nproc-per-node -8", "--nproc-per-node= 8"] {
+    for wrong in ["--nproc-per-node -8", "--nproc-per-node="] {
         refused(&format!("torchrun {wrong} a.py --a"), "wrong-value", 1);
     }
+    // `8` would be the program.
+    let stray = "torchrun --nproc-per-node= 8 a.py --a";
+    refused(stray, "not-followed", 1);
     refused("echo --b | xargs torchrun a.py --a", "not-followed", 1);
 }
 

@@ -224,13 +224,16 @@ fn every_launcher_says_how_many_ranks_there_are() {
     }
     let both = ["GPUS_PER_NODE=8", "NNODES=2"];
     assert_eq!(one("srun -N 2 --ntasks-per-node=8"), both);
-    assert_eq!(one("srun -N2 torchrun --nproc-per-node 8 --nnodes 2"), both);
+    let own = |before: &str| world(&format!("{before} a.py --a"));
+    assert_eq!(own("srun -N2 torchrun --nproc-per-node 8 --nnodes 2"), both);
     // Not the ranks of the launch itself.
     assert_eq!(
-        one("mpirun -np 2 torchrun --nproc_per_node 8 --nnodes 2"),
+        own("mpirun -np 2 torchrun --nproc_per_node 8 --nnodes 2"),
         both
     );
     assert_eq!(one("docker run -n 3"), [""; 0]);
+    // No task of Slurm's.
+    assert_eq!(one("#SBATCH -n 16\n"), [""; 0]);
     for open in ["--nproc_per_node $GPUS", "--nproc-per-node gpu"] {
         let line = format!("torchrun {open} a.py --a");
         assert_eq!(

@@ -1,0 +1,156 @@
+//! Words of a plain script: characters that mean themselves, quotes, and variables.
+
+use std::ops::Range;
+
+use super::super::super::launch::is_variable_name;
+use super::names::is_readable;
+use super::{Beyond, Scan};
+
+/// What quotes may hold in a word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quotes {
+    /// Any text: nothing reads it again.
+    Any,
+    /// The value of a variable: without quotes, `$NAME` would make file names of `*`.
+    Value,
+    /// As [`Quotes::Value`], and `[name]=` at its start is the index of an array.
+    Element,
+    /// As [`Quotes::Value`]; the name and the `=` stand before it.
+    Export,
+    /// No variable: the text is a list of words.
+    Literal,
+}
+
+impl Scan<'_> {
+    /// A word: never empty, but for a pair of quotes.
+    pub(super) fn word(&mut self, quotes: Quotes) -> Result<Range<usize>, Beyond> {
+        let start = self.at;
+        while let Some(c) = self.peek() {
+            match c {
+                ' ' | '\t' | '\n' | ';' => break,
+                ')' if quotes == Quotes::Element => break,
+                // Between words only, and what is behind it is looked at there.
+                '\\' if self.text[self.at..].starts_with("\\\n") => break,
+                '\'' => self.single(quotes)?,
+                '"' => self.double(quotes)?,
+                '$' => self.dollar(quotes)?,
+                'a'..='z' | 'A'..='Z' | '0'..='9' => self.at += 1,
+                '-' | '_' | '.' | '/' | ':' | ',' | '=' | '+' | '%' | '@' | '^' => self.at += 1,
+                // `5>log` is no word of its own.
+                _ => return Err(self.here()),
+            }
+        }
+        match self.at > start {
+            true => Ok(start..self.at),
+            false => Err(self.here()),
+        }
+    }
+
+    fn single(&mut self, quotes: Quotes) -> Result<(), Beyond> {
+        let open = self.here();
+        self.at += 1;
+        loop {
+            match self.peek() {
+                None => return Err(open),
+                Some('\'') => break,
+                Some('$' | '`' | '\\') => return Err(self.here()),
+                Some(c) => self.quoted(c, quotes)?,
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn double(&mut self, quotes: Quotes) -> Result<(), Beyond> {
+        let open = self.here();
+        self.at += 1;
+        loop {
+            match self.peek() {
+                None => return Err(open),
+                Some('"') => break,
+                Some('`') => return Err(self.here()),
+                Some('$') => self.dollar(quotes)?,
+                Some('\\') if self.take("\\\n") => {}
+                Some('\\') => return Err(self.here()),
+                Some(c) => self.quoted(c, quotes)?,
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// A character between quotes.
+    fn quoted(&mut self, c: char, quotes: Quotes) -> Result<(), Beyond> {
+        let is_printed = c.is_ascii_graphic() || matches!(c, ' ' | '\t' | '\n');
+        let is_pattern = matches!(c, '*' | '?' | '[' | ']');
+        if !is_printed || (is_pattern && quotes != Quotes::Any && quotes != Quotes::Literal) {
+            return Err(self.here());
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-word}`, `$1`, `$@`.
+    fn dollar(&mut self, quotes: Quotes) -> Result<(), Beyond> {
+        let start = self.at;
+        self.at += 1;
+        if quotes == Quotes::Literal {
+            return Err(start..self.at);
+        }
+        let rest = &self.text[self.at..];
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        match rest.chars().next() {
+            Some('{') => {
+                let length = rest.find('}').ok_or(start..self.at + 1)?;
+                let inside = &rest[1..length];
+                self.at += length + 1;
+                match self.is_plain_expansion(inside) {
+                    true => Ok(()),
+                    false => Err(start..self.at),
+                }
+            }
+            Some('0'..='9' | '@' | '*') => {
+                self.at += 1;
+                // `$0` is the script's own name.
+                match rest.starts_with('0') {
+                    true => Err(start..self.at),
+                    false => Ok(()),
+                }
+            }
+            Some(c) if is_word(c) => {
+                let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+                self.at += length;
+                match is_readable(&rest[..length]) {
+                    true => Ok(()),
+                    false => Err(start..self.at),
+                }
+            }
+            _ => {
+                let end = rest.chars().next().map_or(0, char::len_utf8);
+                Err(start..self.at + end)
+            }
+        }
+    }
+
+    /// What stands in `${...}`.
+    fn is_plain_expansion(&self, inside: &str) -> bool {
+        let all = ["[@]", "[*]"]
+            .iter()
+            .find_map(|all| inside.strip_suffix(all));
+        if let Some(name) = all {
+            return self.is_bash && is_variable_name(name) && is_readable(name);
+        }
+        let (name, word) = match inside.split_once('-') {
+            Some((name, word)) => (name.strip_suffix(':').unwrap_or(name), word),
+            None => (inside, ""),
+        };
+        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        let is_position = is_number && !name.starts_with('0');
+        let is_name = is_variable_name(name) && is_readable(name);
+        let is_plain = |c: char| {
+            c.is_ascii_alphanumeric()
+                || matches!(c, '-' | '_' | '.' | '/' | ':' | ',' | '=' | '+' | '%' | '@')
+        };
+        (is_name || is_position) && word.chars().all(is_plain)
+    }
+}
