@@ -15,7 +15,7 @@ use crate::prove::oracle::reference::Provenances;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::outcome::{
     Certificate, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome, PointCount, Remedy,
-    ReshardResult, ScenarioIdentity, SelfTestResult,
+    ReshardResult, ScenarioIdentity, SelfTestResult, SerialResult,
 };
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
@@ -49,6 +49,8 @@ pub(super) fn outcome(
         .collect();
     let reached = [verdicts.within, verdicts.across].into_iter().flatten();
     let grade = reached.max().expect("one of the verdicts was reached");
+    let followed = findings.provenances.as_ref();
+    let unfollowed = followed.map_or(Vec::new(), |found| found.not_covered(scenario.steps));
     // A replay looks at what its token names: it has no second run, and judges no vacuity.
     let is_replay = findings.second.is_none();
     Outcome {
@@ -80,6 +82,10 @@ pub(super) fn outcome(
             .iter()
             .map(ReshardResult::from)
             .collect(),
+        serial: findings
+            .provenances
+            .as_ref()
+            .map(|found| SerialResult::from(&found.values)),
         vacuity: match is_replay {
             true => Vec::new(),
             false => vacuity::findings(&session.scenario, &findings.sweep, &findings.reference),
@@ -94,7 +100,7 @@ pub(super) fn outcome(
         losses,
         regression: None,
         certificate: certificate(session, options, &findings.reference, is_replay),
-        not_covered: uncovered::sentences(session),
+        not_covered: uncovered::sentences(session, &unfollowed),
         not_said: not_said(grade, verdicts.across.is_some(), scenario.environment_known),
     }
 }
@@ -417,30 +423,51 @@ fn ref_result(findings: &Findings) -> OracleResult {
         let detail = Some("a replay follows no contributions".to_string());
         return oracle_result(OracleKind::REF, OracleVerdict::NotChecked, 0, detail);
     };
+    let (contributed, values) = (found.findings.first(), &found.values);
+    let detail = match (contributed, values.finding(), found.unfollowed.first()) {
+        (Some(finding), ..) if found.is_followed() => finding.to_string(),
+        (_, Some(finding), _) => finding,
+        (.., Some(kernel)) => {
+            format!("`{kernel}` changes gradients in a way that is not followed")
+        }
+        _ => reference_text(found),
+    };
+    let verdict = match (found.is_followed(), contributed) {
+        (true, Some(_)) => OracleVerdict::Different,
+        _ if values.is_wrong() => OracleVerdict::Different,
+        (false, _) => OracleVerdict::NotChecked,
+        (true, None) => OracleVerdict::Equal,
+    };
+    let comparisons = found.words + values.elements();
+    oracle_result(OracleKind::REF, verdict, comparisons, Some(detail))
+}
+
+/// What a run that is as it should be was compared with.
+fn reference_text(found: &Provenances) -> String {
     let Provenances {
         steps,
         words,
         contributions,
-        findings,
-        unfollowed,
+        values,
         ..
     } = found;
-    let detail = match (findings.first(), unfollowed.first()) {
-        (_, Some(kernel)) => {
-            format!("`{kernel}` changes gradients in a way that is not followed")
+    let mut text = format!(
+        "{contributions} contributions to {words} gradient words up to step {steps}, each exactly \
+         once"
+    );
+    match values.closest() {
+        None => text += "; their values are not compared with a serial run",
+        Some(closest) => {
+            let elements = values.elements();
+            text += &format!(
+                "; {elements} values up to step {} within the bounds of a serial run, the closest \
+                 at {:.2} of its bound",
+                values.steps,
+                closest.ratio()
+            );
         }
-        (Some(finding), None) => finding.to_string(),
-        (None, None) => format!(
-            "{contributions} contributions to {words} gradient words up to step {steps}, each \
-             exactly once; their values are not compared with a serial run"
-        ),
-    };
-    let verdict = match (found.is_followed(), findings.is_empty()) {
-        (false, _) => OracleVerdict::NotChecked,
-        (true, true) => OracleVerdict::Equal,
-        (true, false) => OracleVerdict::Different,
-    };
-    oracle_result(OracleKind::REF, verdict, *words, Some(detail))
+    }
+    text
 }
 
 fn replay_token(session: &Session, findings: &Findings, grade: Grade) -> Option<String> {

@@ -82,6 +82,7 @@ pub fn proved() -> Outcome {
             oracle(OracleKind::XR, 512),
         ],
         reshardings: Vec::new(),
+        serial: None,
         mutants: MutantScore {
             caught: 12,
             total: 12,

@@ -19,6 +19,8 @@ pub enum OriginClass {
     UninitialisedRead,
     /// A gradient lacks a contribution, has one twice, or one that is not its own.
     WrongContribution,
+    /// The ranks compute other values than one rank would, wrong everywhere alike.
+    WrongValue,
     /// Copies that must agree do not.
     ReplicaDivergence,
     /// What is computed again in the backward is not what the forward computed.
@@ -36,13 +38,14 @@ pub enum OriginClass {
 }
 
 impl OriginClass {
-    pub const ALL: [OriginClass; 13] = [
+    pub const ALL: [OriginClass; 14] = [
         OriginClass::AccumulationOrder,
         OriginClass::AlgorithmSelection,
         OriginClass::MissingWait,
         OriginClass::BufferLifetime,
         OriginClass::UninitialisedRead,
         OriginClass::WrongContribution,
+        OriginClass::WrongValue,
         OriginClass::ReplicaDivergence,
         OriginClass::RecomputeMismatch,
         OriginClass::CheckpointSnapshot,
@@ -61,6 +64,7 @@ impl OriginClass {
             OriginClass::BufferLifetime => "buffer-lifetime",
             OriginClass::UninitialisedRead => "uninitialised-read",
             OriginClass::WrongContribution => "wrong-contribution",
+            OriginClass::WrongValue => "wrong-value",
             OriginClass::ReplicaDivergence => "replica-divergence",
             OriginClass::RecomputeMismatch => "recompute-mismatch",
             OriginClass::CheckpointSnapshot => "checkpoint-snapshot",

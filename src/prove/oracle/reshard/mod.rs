@@ -31,6 +31,7 @@ use crate::world::{Drift, Hazard, RunOptions, RunRecord, State, Unobserved};
 pub use acts::{Acts, Parameters};
 pub use judge::Parting;
 pub use planted::{Planted, plant};
+pub(super) use steps::by_sample;
 pub use steps::{LaterStep, MetricPair, TokenLosses};
 pub use structure::PlanDifference;
 
