@@ -17,17 +17,29 @@ const SAMPLES: usize = 8;
 /// A mean square of few values may be small by luck. So each row and column counts one more value
 /// with the mean square of all, and the size is taken `1 + 64 / n^2` times for `n` values, which
 /// exceeds the quantiles of Student's t (at a level of `1e-8` and 16 deviations) down to `n = 8`.
+///
+/// To first order errors are linear in the roundings; the term behind it has the size of the error
+/// again, relative to the value: `1 + l e` times for a relative error `e`, `l` deviations away.
 pub(super) struct Scales {
     rows: Vec<f64>,
     columns: Vec<f64>,
     all: f64,
-    few: f64,
+    /// What is added for few values, and for the second order.
+    factor: f64,
 }
 
 impl Scales {
-    pub fn of(errors: &[f64], columns: usize) -> Scales {
+    /// Of the errors of these values.
+    pub fn of(errors: &[f64], values: &[f32], columns: usize) -> Scales {
+        assert_eq!(errors.len(), values.len());
         let squares: Vec<f64> = errors.iter().map(|error| error * error).collect();
         let all = squares.iter().sum::<f64>() / squares.len().max(1) as f64;
+        let value = |value: &f32| f64::from(*value) * f64::from(*value);
+        let of_values = values.iter().map(value).sum::<f64>() / values.len().max(1) as f64;
+        let relative = match of_values > 0.0 {
+            true => (all / of_values).sqrt(),
+            false => 0.0,
+        };
         let rows = squares.len() / columns.max(1);
         let by_row = |row: usize| {
             let of_row = &squares[row * columns..(row + 1) * columns];
@@ -54,7 +66,8 @@ impl Scales {
                 false => vec![all; columns],
             },
             all,
-            few: 1.0 + 64.0 / (samples.max(1) as f64 * samples.max(1) as f64),
+            factor: (1.0 + 64.0 / (samples.max(1) as f64 * samples.max(1) as f64))
+                * (1.0 + DEVIATIONS * relative),
         }
     }
 
@@ -64,7 +77,7 @@ impl Scales {
         }
         let columns = self.columns.len();
         let (row, column) = (element / columns, element % columns);
-        self.few * (self.rows[row] * self.columns[column] / self.all).sqrt()
+        self.factor * (self.rows[row] * self.columns[column] / self.all).sqrt()
     }
 }
 
@@ -112,12 +125,15 @@ impl Allowed {
             true => gamma(data + tensor + 1.0, half),
             false => 0.0,
         };
+        // What a microbatch adds has gone through such a partial sum or hop at least once, though
+        // no error was seen in the sample.
+        let unseen = gamma(1.0 + tensor, unit_roundoff(model.params_dtype));
         // The longest of the sums behind a norm: 64 lanes of the words, the lanes, the ranks.
         // Padding is less than the words.
         let depth = 2.0 * words as f64 / 64.0 + 64.0 + f64::from(layout.world_size()) + 4.0;
         Allowed {
             rounding: DEVIATIONS * (2.0 + tensor).sqrt() * precision,
-            reduction: gamma(additions, single) + in_half,
+            reduction: gamma(additions, single) + in_half + unseen,
             // The root halves what both sums may be off; then a root, a sum, a quotient each.
             norm: gamma(depth, single) + gamma(8.0, single),
         }

@@ -29,7 +29,8 @@
 //!
 //! The sum over microbatches and data-parallel ranks is bounded apart, by Higham's
 //! `gamma_n = n u / (1 - n u)` times the sum of magnitudes, with the `u` of each type that it is
-//! rounded to. So are 2 and 4, which are such sums.
+//! rounded to, and `gamma_{1+T}` in the type of activations for partial sums whose error the sample
+//! happens to lack. So are 2 and 4, which are such sums.
 //!
 //! **What this does not see.** What is wrong in the serial model too: its kernels are the same. A
 //! fault below the bound. Masks of dropout are drawn from generators that a serial run has not: the
@@ -42,10 +43,11 @@ mod step;
 mod tests;
 mod watch;
 
+use crate::engine::EngineError;
 use crate::fault::Component;
 use crate::prove::session::{CheckError, Session};
 use crate::scenario::Scenario;
-use crate::world::RunRecord;
+use crate::world::{RunRecord, WorldError};
 
 use bound::ratio;
 pub use serial::NoModel;
@@ -253,7 +255,19 @@ pub(super) fn compare(
         Err(error) => return Err(error),
     };
     for step in 1..last + 1 {
-        if let Err(error) = comparison.step(step)? {
+        let compared = match comparison.step(step) {
+            Err(CheckError::World(WorldError::Engine {
+                source: source @ EngineError::OutOfMemory { .. },
+                ..
+            })) => {
+                let mut values = too_large(&source);
+                values.steps = comparison.values.steps;
+                values.compared = comparison.values.compared;
+                return Ok(values);
+            }
+            compared => compared?,
+        };
+        if let Err(error) = compared {
             let values = &mut comparison.values;
             match record.drifts.first() {
                 Some(drift) => values.not_compared.push(format!(

@@ -125,7 +125,7 @@ impl<'a> Comparison<'a> {
         losses: &[Vec<f32>],
         (serial, other): (&SerialStep, &SerialStep),
     ) {
-        let scales = Scales::of(&distances(&serial.losses, &other.losses), 1);
+        let scales = Scales::of(&distances(&serial.losses, &other.losses), &serial.losses, 1);
         let found = losses
             .iter()
             .map(|of_rank| distances(of_rank, &serial.losses));
@@ -147,7 +147,7 @@ impl<'a> Comparison<'a> {
             let tensor = gradients.tensor(CARRIER.0, name);
             let tensor = tensor.expect("both are of one model");
             let errors = distances(own, &other.gradients[place].1);
-            let scales = Scales::of(&errors, columns[name]);
+            let scales = Scales::of(&errors, own, columns[name]);
             let found = distances(&floats(tensor.words.clone()), own);
             let magnitudes = &serial.magnitudes[place].1;
             let elements = found.into_iter().enumerate().map(|(at, distance)| {

@@ -248,16 +248,20 @@ fn sizes_follow_rows_and_columns() {
         (row + 1) as f64 * (1 << (column % 4)) as f64
     };
     let errors: Vec<f64> = (0..rows * columns).map(error).collect();
-    let scales = Scales::of(&errors, columns);
-    for at in (columns..rows * columns).step_by(7) {
+    let values = vec![1e6; errors.len()];
+    let scales = Scales::of(&errors, &values, columns);
+    // Where a row is small, the size of all still counts.
+    for at in (rows / 2 * columns..rows * columns).step_by(7) {
         let size = scales.at(at) / error(at);
         assert!((0.9..2.5).contains(&size), "{at}: {size}");
     }
     // One size for a vector, however it lies; few values are believed less.
-    let vector = Scales::of(&errors[..64], 64);
+    let vector = Scales::of(&errors[..64], &values[..64], 64);
     assert!((vector.at(0) - vector.at(63)).abs() < 1e-12);
-    let few = Scales::of(&[1.0; 4], 4);
-    assert!(few.at(0) > 4.0 && Scales::of(&[0.0; 4], 4).at(0) == 0.0);
+    let few = Scales::of(&[1.0; 4], &[1e6; 4], 4);
+    assert!(few.at(0) > 4.0 && Scales::of(&[0.0; 4], &[1.0; 4], 4).at(0) == 0.0);
+    // Errors as large as the values themselves are no longer linear in roundings.
+    assert!(Scales::of(&[1.0; 4], &[1.0; 4], 4).at(0) > 16.0 * few.at(0));
 }
 
 #[test]
