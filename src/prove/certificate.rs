@@ -42,11 +42,6 @@ pub(super) fn outcome(
     let witness = finding.map(|finding| witness::of(session, finding, alone));
     let visible_effect =
         reach.and_then(|reach| findings.effect.as_ref()?.visible.get(reach).cloned());
-    let losses = findings.reference.metrics.iter();
-    let losses = losses
-        .filter(|((_, name), _)| name == Trainer::LM_LOSS)
-        .map(|(_, loss)| *loss)
-        .collect();
     let reached = [verdicts.within, verdicts.across].into_iter().flatten();
     let grade = reached.max().expect("one of the verdicts was reached");
     let followed = findings.provenances.as_ref();
@@ -82,10 +77,7 @@ pub(super) fn outcome(
             .iter()
             .map(ReshardResult::from)
             .collect(),
-        serial: findings
-            .provenances
-            .as_ref()
-            .map(|found| SerialResult::from(&found.values)),
+        serial: followed.map(|found| SerialResult::from(&found.values)),
         vacuity: match is_replay {
             true => Vec::new(),
             false => vacuity::findings(&session.scenario, &findings.sweep, &findings.reference),
@@ -97,12 +89,19 @@ pub(super) fn outcome(
         witness,
         visible_effect,
         remedies,
-        losses,
+        losses: losses(&findings.reference),
         regression: None,
         certificate: certificate(session, options, &findings.reference, is_replay),
         not_covered: uncovered::sentences(session, &unfollowed),
         not_said: not_said(grade, verdicts.across.is_some(), scenario.environment_known),
     }
+}
+
+/// What is printed as the loss, a value a step.
+fn losses(record: &RunRecord) -> Vec<f32> {
+    let metrics = record.metrics.iter();
+    let losses = metrics.filter(|((_, name), _)| name == Trainer::LM_LOSS);
+    losses.map(|(_, loss)| *loss).collect()
 }
 
 fn points(session: &Session, sweep: &Sweep) -> Vec<PointCount> {

@@ -21,9 +21,9 @@ impl Report {
     /// `ranks`, `nodes`, `choice_points` (a count a rung, `sensitive`, and `by_family`),
     /// `input_points`, `sampling`, `hazards`, `oracles` (`R2R`, `RES`, `XR`, `REF`),
     /// `origin` (what came first in cause), `reshardings` (a
-    /// load on another layout each), `serial` (values against a serial model's), `mutants` (`caught`, `total`), `native_races`
-    /// (true atomics on an adapter), `vacuity`, `first_divergence`,
-    /// `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
+    /// load on another layout each), `serial` (values against a serial model's), `mutants`
+    /// (`caught`, `total`), `native_races` (true atomics on an adapter), `vacuity`,
+    /// `first_divergence`, `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
     /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
     /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {

@@ -1,5 +1,5 @@
-//! REF: a run against what a serial one would have done. [`value`] says *how much*: the values. Here
-//! is the part that says *who*: which rank and microbatch contributed to each gradient that an
+//! REF: a run against what a serial one would have done. [`value`] says *how much*: the values.
+//! Here is the part that says *who*: which rank and microbatch contributed to each gradient that an
 //! optimizer reads, each exactly once and with the right weight.
 //!
 //! Sums that are wrong in the same way on every run repeat exactly: R2R is blind to a gradient that

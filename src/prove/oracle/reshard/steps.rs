@@ -138,8 +138,8 @@ pub(super) fn token_losses(
     })
 }
 
-/// Token losses of a step as `[samples, seq]`, from the last stage's ranks of one tensor-parallel place.
-/// Samples are dealt as `Batch::at` deals them.
+/// Token losses of a step as `[samples, seq]`, from the last stage's ranks of one tensor-parallel
+/// place. Samples are dealt as `Batch::at` deals them.
 pub(in crate::prove::oracle) fn by_sample(
     (options, tensor): (&TrainOptions, u32),
     token_losses: &BTreeMap<(u32, u32), Vec<u32>>,
