@@ -16,7 +16,7 @@ use crate::prove::oracle::res::Resumption;
 use crate::prove::oracle::topo::Topo;
 use crate::prove::outcome::{
     Certificate, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome, PointCount, Remedy,
-    ReshardResult, ScenarioIdentity, SelfTestResult, TopoResult,
+    ReshardResult, ScenarioIdentity, SelfTestResult, SerialResult, TopoResult,
 };
 use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
@@ -47,14 +47,11 @@ pub(super) fn outcome(
     let witness = finding.map(|finding| witness::of(session, finding, alone));
     let visible_effect =
         reach.and_then(|reach| findings.effect.as_ref()?.visible.get(reach).cloned());
-    let losses = findings.reference.metrics.iter();
-    let losses = losses
-        .filter(|((_, name), _)| name == Trainer::LM_LOSS)
-        .map(|(_, loss)| *loss)
-        .collect();
     let reached = [verdicts.within, verdicts.across].into_iter().flatten();
     let grade = reached.max().expect("one of the verdicts was reached");
     let unrepeated = unrepeated(&findings);
+    let followed = findings.provenances.as_ref();
+    let unfollowed = followed.map_or(Vec::new(), |found| found.not_covered(scenario.steps));
     Outcome {
         scenario: ScenarioIdentity {
             name: scenario.name.clone(),
@@ -85,6 +82,7 @@ pub(super) fn outcome(
             .iter()
             .map(ReshardResult::from)
             .collect(),
+        serial: followed.map(|found| SerialResult::from(&found.values)),
         topo: findings.topo.iter().map(TopoResult::from).collect(),
         vacuity: match unrepeated {
             Some(_) => Vec::new(),
@@ -97,12 +95,19 @@ pub(super) fn outcome(
         witness,
         visible_effect,
         remedies,
-        losses,
+        losses: losses(&findings.reference),
         regression: None,
         certificate: certificate(session, options, &findings.reference, unrepeated),
-        not_covered: uncovered::sentences(session),
+        not_covered: uncovered::sentences(session, &unfollowed),
         not_said: not_said(grade, verdicts.across.is_some(), scenario.environment_known),
     }
+}
+
+/// What is printed as the loss, a value a step.
+fn losses(record: &RunRecord) -> Vec<f32> {
+    let metrics = record.metrics.iter();
+    let losses = metrics.filter(|((_, name), _)| name == Trainer::LM_LOSS);
+    losses.map(|(_, loss)| *loss).collect()
 }
 
 /// Why there is no second run: a replay looks at what its token names, a run that stopped has
@@ -534,30 +539,51 @@ fn ref_result(findings: &Findings) -> OracleResult {
         let detail = Some("a replay follows no contributions".to_string());
         return oracle_result(OracleKind::REF, OracleVerdict::NotChecked, 0, detail);
     };
+    let (contributed, values) = (found.findings.first(), &found.values);
+    let detail = match (contributed, values.finding(), found.unfollowed.first()) {
+        (Some(finding), ..) if found.is_followed() => finding.to_string(),
+        (_, Some(finding), _) => finding,
+        (.., Some(kernel)) => {
+            format!("`{kernel}` changes gradients in a way that is not followed")
+        }
+        _ => reference_text(found),
+    };
+    let verdict = match (found.is_followed(), contributed) {
+        (true, Some(_)) => OracleVerdict::Different,
+        _ if values.is_wrong() => OracleVerdict::Different,
+        (false, _) => OracleVerdict::NotChecked,
+        (true, None) => OracleVerdict::Equal,
+    };
+    let comparisons = found.words + values.elements();
+    oracle_result(OracleKind::REF, verdict, comparisons, Some(detail))
+}
+
+/// What a run that is as it should be was compared with.
+fn reference_text(found: &Provenances) -> String {
     let Provenances {
         steps,
         words,
         contributions,
-        findings,
-        unfollowed,
+        values,
         ..
     } = found;
-    let detail = match (findings.first(), unfollowed.first()) {
-        (_, Some(kernel)) => {
-            format!("`{kernel}` changes gradients in a way that is not followed")
+    let mut text = format!(
+        "{contributions} contributions to {words} gradient words up to step {steps}, each exactly \
+         once"
+    );
+    match values.closest() {
+        None => text += "; their values are not compared with a serial run",
+        Some(closest) => {
+            let elements = values.elements();
+            text += &format!(
+                "; {elements} values up to step {} within the bounds of a serial run, the closest \
+                 at {:.2} of its bound",
+                values.steps,
+                closest.ratio()
+            );
         }
-        (Some(finding), None) => finding.to_string(),
-        (None, None) => format!(
-            "{contributions} contributions to {words} gradient words up to step {steps}, each \
-             exactly once; their values are not compared with a serial run"
-        ),
-    };
-    let verdict = match (found.is_followed(), findings.is_empty()) {
-        (false, _) => OracleVerdict::NotChecked,
-        (true, true) => OracleVerdict::Equal,
-        (true, false) => OracleVerdict::Different,
-    };
-    oracle_result(OracleKind::REF, verdict, *words, Some(detail))
+    }
+    text
 }
 
 fn certificate(

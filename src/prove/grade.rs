@@ -140,8 +140,12 @@ fn of_snapshots(found: &Snapshots) -> Grade {
     }
 }
 
-/// A gradient that lacks a contribution is wrong on every run alike.
+/// A gradient that lacks a contribution is wrong on every run alike, and so is a value that no
+/// serial model has.
 fn of_provenances(found: &Provenances) -> Grade {
+    if found.values.is_wrong() {
+        return Grade::Divergent;
+    }
     match (found.is_followed(), found.findings.is_empty()) {
         (false, _) => Grade::Vacuous,
         (true, true) => Grade::Proved,

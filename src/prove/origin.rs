@@ -35,6 +35,7 @@ pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
         .or_else(|| started_apart(session, findings))
         .or_else(|| contributed(findings))
         .or_else(|| drifted(session, findings))
+        .or_else(|| computed(findings))
         .or_else(|| reordered(session, findings))
         .or_else(|| answered(findings))
         .or_else(|| resumed(findings))
@@ -119,6 +120,13 @@ fn contributed(findings: &Findings) -> Option<Origin> {
         .filter(|_| followed.is_followed())?;
     let class = OriginClass::WrongContribution;
     origin(class, OracleKind::REF, finding.to_string())
+}
+
+/// Values that no serial model has. Copies that drift apart, or that lack a contribution, are
+/// wrong as well, and say more.
+fn computed(findings: &Findings) -> Option<Origin> {
+    let what = findings.provenances.as_ref()?.values.finding()?;
+    origin(OriginClass::WrongValue, OracleKind::REF, what)
 }
 
 fn drifted(session: &Session, findings: &Findings) -> Option<Origin> {

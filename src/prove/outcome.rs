@@ -8,6 +8,7 @@ use crate::numerics::ladder::Rung;
 use crate::prove::Origin;
 use crate::prove::native::NativeRaces;
 use crate::prove::oracle::parting::LaterStep;
+use crate::prove::oracle::reference::Values;
 use crate::prove::oracle::reshard::Resharding;
 use crate::prove::oracle::topo::Topo;
 use crate::prove::stop::Stop;
@@ -58,6 +59,8 @@ pub struct Outcome {
     pub reshardings: Vec<ReshardResult>,
     /// Other sizes and places of the job.
     pub topo: Vec<TopoResult>,
+    /// Values against those of a serial model, part of REF; `None` where that was not asked for.
+    pub serial: Option<SerialResult>,
     pub mutants: MutantScore,
     /// True atomics on an adapter; `None` where they were not asked for.
     pub native_races: Option<NativeRaces>,
@@ -351,6 +354,59 @@ impl From<&LaterStep> for ReshardStep {
                     because: parting.because.clone(),
                 })
                 .collect(),
+        }
+    }
+}
+
+/// What the ranks compute, against a serial model within a bound.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SerialResult {
+    /// Steps that were compared, from the first.
+    pub steps: u32,
+    /// In the order in which a step computes them. Tensors of a component of the state that are all
+    /// equal are one entry.
+    pub tensors: Vec<SerialTensor>,
+    /// The first tensor beyond its bound, in one sentence.
+    pub finding: Option<String>,
+}
+
+/// One tensor of one step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SerialTensor {
+    pub step: u32,
+    /// `token losses`, `gradient`, `grad norm`, `clip coefficient`, a component of the state,
+    /// `lm loss`.
+    pub quantity: String,
+    pub tensor: String,
+    pub elements: u64,
+    /// The element that is nearest to its bound, or furthest beyond it.
+    pub element: u64,
+    pub difference: f64,
+    /// 0 where every bit must agree.
+    pub bound: f64,
+    /// `None` where the bound is 0 and the element differs.
+    pub ratio: Option<f64>,
+    /// Elements beyond their bounds.
+    pub exceeding: u64,
+}
+
+impl From<&Values> for SerialResult {
+    fn from(values: &Values) -> SerialResult {
+        let tensors = values.compared.iter().map(|compared| SerialTensor {
+            step: compared.step,
+            quantity: compared.quantity.to_string(),
+            tensor: compared.name.clone(),
+            elements: compared.elements,
+            element: compared.element,
+            difference: compared.difference,
+            bound: compared.bound,
+            ratio: Some(compared.ratio()).filter(|ratio| ratio.is_finite()),
+            exceeding: compared.exceeding,
+        });
+        SerialResult {
+            steps: values.steps,
+            tensors: tensors.collect(),
+            finding: values.finding(),
         }
     }
 }

@@ -24,8 +24,9 @@ use crate::recipe::{DistributedBackend, ReshardLayout};
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
-    BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError, Initial,
-    OptionsError, Run, Saves, TorchBuckets, TrainOptions, program,
+    BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError,
+    GivenGradients, Initial, OptionsError, Run, Saves, TorchBuckets, TrainOptions,
+    optimizer_program, program,
 };
 use crate::world::{
     Communicator, GroupId, Observer, PlantedFault, RunOptions, RunRecord, Unobserved, World,
@@ -315,6 +316,23 @@ impl Session {
         self.flips_unheld
             .extend(record.flips_unheld.iter().cloned());
         Ok(record)
+    }
+
+    /// A serial session's optimizer on gradients that are given; `checkpoint` is loaded first.
+    ///
+    /// # Errors
+    /// Whatever stops the run.
+    pub(super) fn run_given(
+        &mut self,
+        options: &RunOptions,
+        checkpoint: Checkpoint,
+        given: GivenGradients,
+    ) -> Result<RunRecord, WorldError> {
+        let (train, corpus) = (self.options.clone(), self.corpus.clone());
+        let program = optimizer_program(train, corpus, Arc::new(checkpoint), Arc::new(given));
+        let mut engine = self.engine.lock();
+        self.world
+            .run(engine.as_mut(), options, &program, &mut Unobserved)
     }
 
     /// What a machine does to the reference run, and to no other.

@@ -5,7 +5,8 @@ use crate::prove::memory;
 use crate::prove::session::Session;
 use crate::scenario::OracleKind;
 
-pub(super) fn sentences(session: &Session) -> Vec<String> {
+/// `more`: what the check's own runs left open.
+pub(super) fn sentences(session: &Session, more: &[String]) -> Vec<String> {
     let mut list = vec![
         "other inputs, where a point is proved by L1 to L4 only".to_string(),
         "other drivers, GPUs and compilers than the engine named here".to_string(),
@@ -55,6 +56,7 @@ pub(super) fn sentences(session: &Session) -> Vec<String> {
     let variables = recipe.variables_not_covered();
     let changes = |(name, what)| format!("what {} changes: {what}", escaped(name));
     list.extend(variables.map(changes));
+    list.extend(more.iter().cloned());
     list.extend(session.scenario.not_covered.iter().cloned());
     list
 }

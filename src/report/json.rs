@@ -21,9 +21,9 @@ impl Report {
     /// `ranks`, `nodes`, `choice_points` (a count a rung, `sensitive`, and `by_family`),
     /// `input_points`, `sampling`, `hazards`, `oracles` (`R2R`, `RES`, `XR`, `REF`),
     /// `origin` (what came first in cause), `stop` (why a run could not go on), `reshardings` (a
-    /// load on another layout each), `mutants` (`caught`, `total`), `native_races`
-    /// (true atomics on an adapter), `vacuity`, `first_divergence`,
-    /// `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
+    /// load on another layout each), `topo` (other sizes and places), `serial` (values against a
+    /// serial model's), `mutants` (`caught`, `total`), `native_races` (true atomics on an
+    /// adapter), `vacuity`, `first_divergence`, `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
     /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
     /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
@@ -70,6 +70,7 @@ impl Report {
             "oracles": oracles(outcome),
             "reshardings": outcome.reshardings,
             "topo": outcome.topo,
+            "serial": outcome.serial,
             "mutants": outcome.mutants,
             "native_races": outcome.native_races,
             "vacuity": outcome.vacuity,

@@ -84,6 +84,7 @@ pub fn proved() -> Outcome {
         ],
         reshardings: Vec::new(),
         topo: Vec::new(),
+        serial: None,
         mutants: MutantScore {
             caught: 12,
             total: 12,

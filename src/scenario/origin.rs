@@ -19,6 +19,8 @@ pub enum OriginClass {
     UninitialisedRead,
     /// A gradient lacks a contribution, has one twice, or one that is not its own.
     WrongContribution,
+    /// The ranks compute other values than one rank would, wrong everywhere alike.
+    WrongValue,
     /// Copies that must agree do not.
     ReplicaDivergence,
     /// Members of a communicator call other collectives, or the same ones in another order.
@@ -44,13 +46,14 @@ pub enum OriginClass {
 }
 
 impl OriginClass {
-    pub const ALL: [OriginClass; 17] = [
+    pub const ALL: [OriginClass; 18] = [
         OriginClass::AccumulationOrder,
         OriginClass::AlgorithmSelection,
         OriginClass::MissingWait,
         OriginClass::BufferLifetime,
         OriginClass::UninitialisedRead,
         OriginClass::WrongContribution,
+        OriginClass::WrongValue,
         OriginClass::ReplicaDivergence,
         OriginClass::CollectiveMismatch,
         OriginClass::Deadlock,
@@ -73,6 +76,7 @@ impl OriginClass {
             OriginClass::BufferLifetime => "buffer-lifetime",
             OriginClass::UninitialisedRead => "uninitialised-read",
             OriginClass::WrongContribution => "wrong-contribution",
+            OriginClass::WrongValue => "wrong-value",
             OriginClass::ReplicaDivergence => "replica-divergence",
             OriginClass::CollectiveMismatch => "collective-mismatch",
             OriginClass::Deadlock => "deadlock",

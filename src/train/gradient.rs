@@ -52,6 +52,13 @@ pub fn shards(options: &TrainOptions) -> bool {
     options.use_distributed_optimizer && options.layout.instance_size() > 1
 }
 
+impl TrainOptions {
+    /// Whether a step may leave the gather of the parameters to the next step's forward.
+    pub fn defers_param_gather(&self) -> bool {
+        shards(self) && self.overlap_param_gather
+    }
+}
+
 /// The op that reduces a process's first gradients in torch's DDP.
 pub const FIRST_BUCKETS: &str = "all_reduce_in_first_buckets";
 

@@ -39,6 +39,8 @@ pub struct FlatPlace {
     pub parameter: String,
     /// Its words in the rank's flat buffers, whoever owns their optimizer state.
     pub words: Range<u32>,
+    /// Words of a row of it.
+    pub columns: u32,
 }
 
 /// A word of a gradient bucket.
@@ -89,6 +91,7 @@ impl TrainOptions {
             .map(|(parameter, offset)| FlatPlace {
                 parameter: parameter.name.clone(),
                 words: *offset..offset + parameter.len(),
+                columns: parameter.columns,
             })
             .collect();
         places.sort_by_key(|place| place.words.start);

@@ -94,6 +94,11 @@ impl Optimizer {
         clips(options).then(|| self.clip.slice(0, 1))
     }
 
+    /// `[2]` fp32: that norm, and what gradients are multiplied by.
+    pub fn clip(&self) -> Tensor {
+        self.clip
+    }
+
     /// Tells each element of the shard how it is treated. `owned` are the flat words of the shard.
     pub fn upload_flags(
         &self,
@@ -139,8 +144,15 @@ impl Optimizer {
     }
 
     /// One step on the reduced gradients. With the distributed optimizer only this rank's shard of
-    /// the model's parameters is new afterwards, until the buckets are gathered.
-    pub fn step(&self, rank: &mut Rank, reduction: &Reduction<'_>, grads: Tensor) {
+    /// the model's parameters is new afterwards, until the buckets are gathered. `clip` takes the
+    /// place of the norm and the coefficient of these gradients in the update.
+    pub fn step(
+        &self,
+        rank: &mut Rank,
+        reduction: &Reduction<'_>,
+        grads: Tensor,
+        clip: Option<Tensor>,
+    ) {
         let Reduction {
             options, groups, ..
         } = *reduction;
@@ -153,7 +165,7 @@ impl Optimizer {
             let cells = [self.step, self.powers];
             rank.launch("advance", "optimizer_advance", [1, 1, 1], &cells, &betas);
             self.set_learning_rate(rank, options);
-            self.adamw(rank, options, grads);
+            self.adamw(rank, options, grads, clip.unwrap_or(self.clip));
         });
         rank.module("opt_param_scheduler", |rank| {
             let samples = [options.global_batch_size];
@@ -230,12 +242,12 @@ impl Optimizer {
         );
     }
 
-    fn adamw(&self, rank: &mut Rank, options: &TrainOptions, grads: Tensor) {
+    fn adamw(&self, rank: &mut Rank, options: &TrainOptions, grads: Tensor, clip: Tensor) {
         let count = grads.len;
         let operands = [
             grads,
             self.flags,
-            self.clip,
+            clip,
             self.powers,
             self.main_params,
             self.exp_avg,

@@ -12,6 +12,7 @@ use crate::train::checkpoint::RankState;
 use crate::train::corpus::Corpus;
 use crate::train::data_parallel::DataParallel;
 use crate::train::finalize::{PartialGradients, meet_embedding};
+use crate::train::given::GivenGradients;
 use crate::train::gradient::{Gradients, Reduction, shards};
 use crate::train::initial::Initial;
 use crate::train::layout::Coordinates;
@@ -174,8 +175,8 @@ impl Trainer {
         if let Some(saver) = &mut self.saver {
             saver.finish_copies(rank);
         }
-        optimizer.step(rank, &reduction, gradients.reduced);
-        self.stale = shards(&self.options) && self.options.overlap_param_gather && !saves;
+        optimizer.step(rank, &reduction, gradients.reduced, None);
+        self.stale = self.options.defers_param_gather() && !saves;
         if shards(&self.options) && !self.stale {
             optimizer.gather_all(rank, &reduction);
         }
@@ -193,6 +194,35 @@ impl Trainer {
             saver.after_step(step);
         }
         Ok(())
+    }
+
+    /// What [`Trainer::step`] does from the optimizer on, with the gradients that are given.
+    pub(super) fn step_with(
+        &mut self,
+        rank: &mut Rank,
+        given: &GivenGradients,
+    ) -> Result<(), RankError> {
+        assert!(!shards(&self.options), "one rank has all of them");
+        rank.set_step(given.step);
+        rank.set_phase(Phase::GradReduce);
+        rank.upload("given", self.gradients.reduced, &given.flat);
+        let reduction = Reduction {
+            options: &self.options,
+            layout: &self.layout,
+            store: &self.store,
+            groups: self.groups,
+            is_first_step: true,
+            overwrites: false,
+        };
+        let clip = rank.alloc("given_clip", Dtype::F32, 2);
+        rank.upload("given_clip", clip, &given.clip);
+        let gradients = self.gradients.reduced;
+        self.optimizer.step(rank, &reduction, gradients, Some(clip));
+        rank.module("data", |rank| self.loader.advance(rank, &self.options));
+        let own = self.optimizer.clip();
+        rank.metric(GivenGradients::NORM, own.slice(0, 1));
+        rank.metric(GivenGradients::COEFFICIENT, own.slice(1, 1));
+        rank.end_step()
     }
 
     /// Asks for a checkpoint of the state as it is after step `after`, with `async_save`. `late`:

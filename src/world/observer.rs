@@ -1,7 +1,7 @@
 //! What may watch a run: called when a node is about to run, before in-place results destroy its
 //! inputs.
 
-use crate::engine::{CopyWords, EngineError, Span};
+use crate::engine::{CopyWords, Engine, EngineError, Span};
 use crate::kernel::Kernel;
 use crate::world::fold::{FoldLab, FoldNode};
 use crate::world::site::Site;
@@ -21,7 +21,14 @@ pub trait Observer {
     /// A fold is about to be executed in `node`'s reference order.
     fn on_fold(&mut self, node: &FoldNode, lab: &mut FoldLab<'_>) -> Result<(), EngineError>;
 
-    fn on_launch(&mut self, _node: &LaunchNode<'_>) {}
+    /// A launch is about to run; `engine` holds what it will read.
+    fn on_launch(
+        &mut self,
+        _node: &LaunchNode<'_>,
+        _engine: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     /// Words are about to be copied, all at once: by a copy, a message or a collective that adds
     /// nothing.

@@ -26,6 +26,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::numerics::Dtype;
 use crate::train::options::TrainOptions;
 use crate::world::{Component, StateTensor};
 
@@ -166,6 +167,27 @@ impl CanonicalState {
             less.generators.states.clear();
         }
         less
+    }
+
+    /// The state with the tensors of one component that `other` has.
+    pub fn with(&self, component: Component, other: &CanonicalState) -> CanonicalState {
+        let mut mixed = self.without(component);
+        let taken = other.tensors.iter().filter(|((of, _), _)| *of == component);
+        let taken = taken.map(|(key, tensor)| (key.clone(), tensor.clone()));
+        mixed.tensors.extend(taken);
+        mixed
+    }
+
+    /// The state with the model's parameters rounded to another type.
+    pub fn with_model_in(&self, dtype: Dtype) -> CanonicalState {
+        let mut other = self.clone();
+        let model = other.tensors.iter_mut();
+        for (_, tensor) in model.filter(|((of, _), _)| *of == Component::Model) {
+            let round = |word: &mut u32| *word = dtype.round(f32::from_bits(*word)).to_bits();
+            tensor.words.iter_mut().for_each(round);
+            tensor.dtype = dtype;
+        }
+        other
     }
 
     /// The state with another first element of one tensor; `None` where it has no such tensor.

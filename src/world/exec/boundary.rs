@@ -95,6 +95,10 @@ impl Coordinator<'_> {
             let kept = self.persisted(rank)?;
             self.record.setup_state.extend(kept);
         }
+        if self.options.checkpoint_after.contains(&0) {
+            let kept = self.persisted(rank)?;
+            self.record.checkpoints.entry(0).or_default().extend(kept);
+        }
         Ok(())
     }
 

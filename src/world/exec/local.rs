@@ -130,13 +130,15 @@ impl Coordinator<'_> {
             operands: operands.iter().map(|tensor| memory.span(*tensor)).collect(),
             params: params.clone(),
         };
-        self.observer.on_launch(&LaunchNode {
+        let node = LaunchNode {
             rank,
             site: &issued.site,
             kernel: linked,
             operands: &launch.operands,
             params: &launch.params,
-        });
+        };
+        let observed = self.observer.on_launch(&node, self.engine);
+        observed.map_err(|source| at(&rank.to_string(), &issued.site.to_string(), source))?;
         Ok(launch)
     }
 

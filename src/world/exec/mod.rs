@@ -76,7 +76,7 @@ pub struct RunOptions {
     pub record_nodes: bool,
     /// Keeps a digest of every buffer as each step leaves it.
     pub record_buffers: bool,
-    /// Steps at whose end the persisted state is kept.
+    /// Steps at whose end the persisted state is kept; 0 is the end of set-up.
     pub checkpoint_after: BTreeSet<u32>,
     /// The steps after which the live-in set is measured.
     pub cuts: BTreeSet<u32>,

@@ -22,7 +22,7 @@ pub use judge::Parting;
 pub(super) use judge::{FORWARD, Judge};
 pub use other_run::OtherRun;
 pub use steps::{LaterStep, MetricPair, TokenLosses};
-pub(super) use steps::{compared, metrics, token_losses};
+pub(super) use steps::{by_sample, compared, metrics, token_losses};
 pub use structure::PlanDifference;
 pub(super) use structure::{differences, masks_differ};
 

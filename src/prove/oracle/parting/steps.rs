@@ -156,8 +156,8 @@ pub(in crate::prove::oracle) fn token_losses(
     resumed: (&TrainOptions, &Sums),
     step: u32,
 ) -> Option<TokenLosses> {
-    let a = by_sample(straight.0, straight.1, step)?;
-    let b = by_sample(resumed.0, resumed.1, step)?;
+    let a = by_sample((straight.0, 0), &straight.1.token_losses, step)?;
+    let b = by_sample((resumed.0, 0), &resumed.1.token_losses, step)?;
     assert_eq!(a.len(), b.len(), "layouts share the samples of a step");
     let mut differing = a.iter().zip(&b).enumerate().filter(|(_, (a, b))| a != b);
     let equal = a.len() - differing.clone().count();
@@ -172,20 +172,24 @@ pub(in crate::prove::oracle) fn token_losses(
     })
 }
 
-/// Token losses of a step as `[samples, seq]`, from the last stage's first tensor-parallel ranks.
-/// Samples are dealt as `Batch::at` deals them.
-fn by_sample(options: &TrainOptions, sums: &Sums, step: u32) -> Option<Vec<u32>> {
+/// Token losses of a step as `[samples, seq]`, from the last stage's ranks of one tensor-parallel
+/// place. Samples are dealt as `Batch::at` deals them.
+pub(in crate::prove::oracle) fn by_sample(
+    (options, tensor): (&TrainOptions, u32),
+    token_losses: &BTreeMap<(u32, u32), Vec<u32>>,
+    step: u32,
+) -> Option<Vec<u32>> {
     let (seq, batch) = (options.model.seq_length, options.model.micro_batch_size);
     let layout = &options.layout;
     let ranks = layout.data_parallel_size;
     let mut losses = vec![0; (options.global_batch_size * seq) as usize];
     for data in 0..ranks {
         let rank = layout.rank(Coordinates {
-            tensor: 0,
+            tensor,
             data,
             stage: layout.pipeline_model_parallel_size - 1,
         });
-        let words = sums.token_losses.get(&(step, rank))?;
+        let words = token_losses.get(&(step, rank))?;
         assert_eq!(words.len() as u32, options.microbatches() * seq * batch);
         for (place, word) in (0..).zip(words) {
             let (row, in_batch): (u32, u32) = (place / batch, place % batch);

@@ -1,4 +1,5 @@
-//! REF, the part that says *who*: which rank and microbatch contributed to each gradient that an
+//! REF: a run against what a serial one would have done. [`value`] says *how much*: the values.
+//! Here is the part that says *who*: which rank and microbatch contributed to each gradient that an
 //! optimizer reads, each exactly once and with the right weight.
 //!
 //! Sums that are wrong in the same way on every run repeat exactly: R2R is blind to a gradient that
@@ -11,15 +12,18 @@ mod contribution;
 mod provenance;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use std::collections::BTreeSet;
 
 use crate::prove::memory;
 use crate::prove::session::{CheckError, Session};
-use crate::world::RunOptions;
+use crate::world::{Observer, RunOptions, RunRecord};
 
 pub use contribution::{Fault, Finding};
 use provenance::Provenance;
+use value::{Both, ValueWatch};
+pub use value::{ComparedTensor, Quantity, Values};
 
 /// Steps that are followed at least: in the second one, what the first left behind would show.
 const STEPS: u32 = 2;
@@ -28,7 +32,7 @@ const STEPS: u32 = 2;
 const FINDINGS_MAX: usize = 64;
 
 /// What following the contributions of a run showed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Provenances {
     /// Steps that were followed, from the first.
     pub steps: u32,
@@ -41,6 +45,7 @@ pub struct Provenances {
     pub beyond: u64,
     /// Kernels that changed gradients in a way that is not followed.
     pub unfollowed: BTreeSet<String>,
+    pub values: Values,
 }
 
 impl Provenances {
@@ -48,19 +53,65 @@ impl Provenances {
     pub fn is_followed(&self) -> bool {
         self.unfollowed.is_empty() && self.words > 0
     }
+
+    /// What is left open of a run of so many steps.
+    pub fn not_covered(&self, steps: u32) -> Vec<String> {
+        let later = (self.steps < steps).then(|| {
+            let last = self.steps;
+            format!("contributions to gradients, and values with a serial run's, after step {last}")
+        });
+        let values = self.values.not_compared.iter().cloned();
+        later.into_iter().chain(values).collect()
+    }
 }
 
-/// Runs the first steps of the canonical schedule and follows every contribution.
+/// Runs the first steps of the canonical schedule and follows every contribution; compares what
+/// the ranks compute with a serial model.
 ///
 /// # Errors
-/// Whatever stops the run.
+/// Whatever stops a run.
 pub fn follow(session: &mut Session, options: &RunOptions) -> Result<Provenances, CheckError> {
     let named = memory::last_named_step(&session.scenario);
     let last = STEPS.max(named.unwrap_or(0)).min(session.scenario.steps);
     let mut provenance = Provenance::new(session.options.clone());
-    session.run(options, 1..last + 1, None, &mut provenance)?;
+    let values = match value::without_dropout(session)? {
+        None => {
+            let mut watch = ValueWatch::default();
+            let mut both = Both {
+                provenance: &mut provenance,
+                values: &mut watch,
+            };
+            let record = watched(session, options, last, &mut both)?;
+            value::compare(session, &record, &watch, last)?
+        }
+        Some(mut other) => {
+            session.run(options, 1..last + 1, None, &mut provenance)?;
+            let mut watch = ValueWatch::default();
+            let record = watched(&mut other, options, last, &mut watch)?;
+            let mut values = value::compare(&other, &record, &watch, last)?;
+            values.not_compared.push(
+                "values under dropout with a serial model's, whose masks are others: they are \
+                 compared with hidden_dropout and attention_dropout 0"
+                    .to_string(),
+            );
+            values
+        }
+    };
     Ok(Provenances {
         steps: last,
+        values,
         ..provenance.end()
     })
+}
+
+/// A run whose states are kept, from the end of set-up on.
+fn watched(
+    session: &mut Session,
+    options: &RunOptions,
+    last: u32,
+    observer: &mut dyn Observer,
+) -> Result<RunRecord, CheckError> {
+    let mut options = options.clone();
+    options.checkpoint_after.extend(0..last + 1);
+    Ok(session.run(&options, 1..last + 1, None, observer)?)
 }

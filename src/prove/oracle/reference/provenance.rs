@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::{ArenaId, CopyWords, EngineError, Span};
+use crate::engine::{ArenaId, CopyWords, Engine, EngineError, Span};
 use crate::plan::Combine;
 use crate::train::{Contributions, TrainOptions};
 use crate::world::fold::{FoldJob, FoldLab, FoldNode, SlotsJob};
@@ -199,7 +199,7 @@ impl Observer for Provenance {
         Ok(())
     }
 
-    fn on_launch(&mut self, node: &LaunchNode<'_>) {
+    fn on_launch(&mut self, node: &LaunchNode<'_>, _: &mut dyn Engine) -> Result<(), EngineError> {
         if &*node.kernel.name == "adamw" {
             self.judge(node.rank, node.site.step, node.operands[0]);
         }
@@ -214,6 +214,7 @@ impl Observer for Provenance {
             }
             _ => self.overwritten(node),
         }
+        Ok(())
     }
 
     fn on_copies(&mut self, copies: &[CopyWords]) {
