@@ -23,7 +23,8 @@ impl Report {
     /// `origin` (what came first in cause), `reshardings` (a
     /// load on another layout each), `serial` (values against a serial model's), `mutants`
     /// (`caught`, `total`), `native_races` (true atomics on an adapter), `vacuity`,
-    /// `first_divergence`, `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
+    /// `first_divergence`, `witness`, `visible_effect`, `remedies`, `losses`, `replay`,
+    /// `regression`, `certificate`,
     /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
     /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
