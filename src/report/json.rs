@@ -23,7 +23,8 @@ impl Report {
     /// `origin` (what came first in cause), `stop` (why a run could not go on), `reshardings` (a
     /// load on another layout each), `topo` (other sizes and places), `serial` (values against a
     /// serial model's), `mutants` (`caught`, `total`), `native_races` (true atomics on an
-    /// adapter), `vacuity`, `first_divergence`, `witness`, `visible_effect`, `remedies`, `losses`, `replay`, `regression`, `certificate`,
+    /// adapter), `vacuity`, `first_divergence`, `witness`, `visible_effect`, `remedies`, `losses`,
+    /// `replay`, `regression`, `certificate`,
     /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
     /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
