@@ -1,6 +1,6 @@
 //! A run that cannot go on because its ranks do not call the same: what a cluster shows as a hang,
-//! or, where the calls fit, as sums of what does not belong together. It is a verdict, not a failure
-//! of the check.
+//! or, where the calls fit, as sums of what does not belong together. It is a verdict, not a
+//! failure of the check.
 
 use serde::Serialize;
 
@@ -81,5 +81,57 @@ impl CheckError {
             }
             error => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side() -> Side {
+        Side {
+            ranks: vec![1],
+            site: None,
+            what: "rank 1 has finished and never joins".to_string(),
+        }
+    }
+
+    #[test]
+    fn what_ranks_do_is_a_verdict_and_what_a_machine_does_is_not() {
+        let deadlock = || {
+            CheckError::World(WorldError::Deadlock {
+                detail: "no rank can go on".to_string(),
+                sides: vec![side()],
+            })
+        };
+        let mismatch = CheckError::World(WorldError::CollectiveMismatch {
+            group: "dp0".to_string(),
+            detail: "ranks [1] call other things".to_string(),
+            sides: vec![side()],
+        });
+        for (error, oracle, class, group) in [
+            (deadlock(), OracleKind::R2R, OriginClass::Deadlock, None),
+            (deadlock(), OracleKind::RES, OriginClass::Deadlock, None),
+            (
+                mismatch,
+                OracleKind::R2R,
+                OriginClass::CollectiveMismatch,
+                Some("dp0".to_string()),
+            ),
+        ] {
+            let CheckError::Stopped(stop) = error.stop_shown_by(oracle) else {
+                panic!("it is a stop");
+            };
+            assert_eq!(
+                (stop.class, stop.oracle, &stop.group),
+                (class, oracle, &group)
+            );
+            assert_eq!(stop.sides[0].ranks, [1]);
+            let resumed = stop.what.starts_with("a resumed run stops: ");
+            assert_eq!(resumed, oracle == OracleKind::RES, "{}", stop.what);
+        }
+        let canary = CheckError::World(WorldError::Canary { rank: 1 });
+        let left = canary.stop_shown_by(OracleKind::R2R);
+        assert!(matches!(left, CheckError::World(WorldError::Canary { .. })));
     }
 }

@@ -22,7 +22,7 @@
 //! A varint has seven bits a byte, low bits first. The text is Crockford's base 32: no letter that
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
 //! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements. A
-//! restart, resume, hazard or query has no fold: rank 0's first one and element 0 stand in its place.
+//! restart, resume, hazard or query has no fold: rank 0's first one and element 0 stand for it.
 
 use crate::prove::session::Session;
 use crate::prove::sweep::{Finding, Variable};

@@ -156,6 +156,8 @@ fn oracles(outcome: &Outcome) -> Value {
 mod tests {
     use super::super::{Requirement, sample};
     use super::*;
+    use crate::prove::stop::{Stop, StopSide};
+    use crate::scenario::{OracleKind, OriginClass};
 
     #[test]
     fn every_documented_key_is_there_whatever_was_found() {
@@ -213,6 +215,33 @@ mod tests {
                 .unwrap()
                 .starts_with("bitproof replay ")
         );
+    }
+
+    #[test]
+    fn a_run_that_stops_is_told_with_its_sides() {
+        let side = |rank: u32| StopSide {
+            ranks: vec![rank],
+            site: None,
+            what: format!("all_reduce of {rank}"),
+        };
+        let outcome = Outcome {
+            within: Some(Grade::Divergent),
+            stop: Some(Stop {
+                class: OriginClass::CollectiveMismatch,
+                oracle: OracleKind::R2R,
+                group: Some("dp0".to_string()),
+                sides: vec![side(0), side(3)],
+                what: "collective mismatch in dp0".to_string(),
+            }),
+            ..sample::proved()
+        };
+        let json = Report::new(outcome, &Requirement::default(), None).to_json();
+        assert_eq!(json["exit_code"], 1);
+        assert_eq!(json["stop"]["class"], "collective-mismatch");
+        assert_eq!(json["stop"]["sides"][1]["ranks"], json!([3]));
+        let first = &json["diagnostics"][0];
+        assert_eq!(first["code"], "collective-mismatch");
+        assert_eq!(first["notes"][1], "rank 3: all_reduce of 3");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::cluster::{ALL, Cluster, Outcome, Seen, show, step_in_place, tensor};
 
 const FAMILY: Family = Family::DpGradients;
 
-/// A constant that a send reads, and an activation that is sent on and freed: the wait that protects
-/// the activation is listed, and nothing of the constant.
+/// A constant that a send reads, and an activation that is sent on and freed: the wait that
+/// protects the activation is listed, and nothing of the constant.
 #[test]
 fn only_what_is_written_or_freed_again_is_reused() {
     let program = |rank: &mut Rank, seen: &Seen| {

@@ -8,6 +8,9 @@ use crate::fault::{Component, Fault, FaultKind};
 use crate::prove::session::Session;
 use crate::world::{RunRecord, State};
 
+/// A tensor of a state: its rank, component and name.
+type TensorKey = (u32, Component, String);
+
 /// A rank's part of a checkpoint that is the state after another step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
@@ -62,7 +65,7 @@ pub(crate) fn stale(reference: &RunRecord, cut: u32, loaded: &State) -> Vec<Stal
     let Some(asked) = reference.checkpoints.get(&cut) else {
         return Vec::new();
     };
-    let mut parts: BTreeMap<(u32, Component), Vec<&(u32, Component, String)>> = BTreeMap::new();
+    let mut parts: BTreeMap<(u32, Component), Vec<&TensorKey>> = BTreeMap::new();
     for key in loaded.keys() {
         parts.entry((key.0, key.1)).or_default().push(key);
     }
