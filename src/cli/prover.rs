@@ -121,8 +121,10 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
             WorldError::Engine {
                 source:
                     EngineError::Limits { .. }
+                    | EngineError::CutShort { .. }
                     | EngineError::OutOfMemory { .. }
                     | EngineError::CodeMemory { .. }
+                    | EngineError::DriverMemory { .. }
                     | EngineError::Threads { .. },
                 ..
             }
@@ -132,8 +134,10 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
         CheckError::Engine(
             EngineError::NoAdapter { .. }
             | EngineError::Limits { .. }
+            | EngineError::CutShort { .. }
             | EngineError::OutOfMemory { .. }
             | EngineError::CodeMemory { .. }
+            | EngineError::DriverMemory { .. }
             | EngineError::Threads { .. },
         )
         | CheckError::TooLarge(_) => Exit::NothingChecked,
