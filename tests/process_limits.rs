@@ -61,7 +61,7 @@ fn what_a_driver_would_crash_for_want_of_is_refused() {
         assert!(said.contains("`ulimit -d unlimited`"), "{said}");
         assert!(!said.contains("MALLOC_ARENA_MAX"), "{said}");
     }
-    refused("-v 900000", "--native-races 2");
+    refused("-v 800000", "--native-races 2");
     let said = refused("-v 1500000", "--engine wgpu --workers 8");
     assert!(said.contains("`--workers 1`"), "{said}");
 }

@@ -172,6 +172,32 @@ mod tests {
         assert_eq!(exit_of(&out), Exit::NothingChecked);
     }
 
+    /// An adapter's limits, and what its driver does not get, are no faults of bitproof.
+    #[test]
+    fn what_an_adapter_cannot_do_is_nothing_checked() {
+        let kernel = || "fold".to_owned();
+        let reason = String::new;
+        let errors = || {
+            [
+                EngineError::CutShort {
+                    kernel: kernel(),
+                    at: crate::engine::Ran { run: 0, launch: 0 },
+                },
+                EngineError::Limits {
+                    kernel: kernel(),
+                    reason: reason(),
+                },
+                EngineError::DriverMemory { reason: reason() },
+                EngineError::Threads { reason: reason() },
+            ]
+        };
+        for source in errors() {
+            assert_eq!(exit_of(&CheckError::Engine(source)), Exit::NothingChecked);
+        }
+        let failed = EngineError::Device { reason: reason() };
+        assert_eq!(exit_of(&CheckError::Engine(failed)), Exit::Internal);
+    }
+
     /// The cpu engine has no driver, and no other engine to go to.
     #[test]
     fn help_fits_the_engine() {

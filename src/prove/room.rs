@@ -57,7 +57,7 @@ impl Room {
                 available(&text("/proc/meminfo")),
                 control_group::memory_max(&text("/proc/self/cgroup"), read),
             ),
-            limits: Limits::read(&text("/proc/self/limits")),
+            limits: Limits::of_this_process(),
         }
     }
 }
@@ -200,11 +200,13 @@ impl<'a> Need<'a> {
     fn bytes(&self, bound: Bound, malloc_arenas: u64) -> u64 {
         let ranks = u64::from(self.memory.ranks);
         let driver = self.driver.as_ref();
-        let threads = ranks + self.workers + 1 + driver.map_or(0, |driver| driver.threads);
+        let of_driver = driver.map_or(0, |driver| driver.threads);
+        let threads = [ranks, self.workers, of_driver, 1].into_iter();
+        let threads = threads.fold(0, u64::saturating_add);
         let (driver, reserved) = match bound {
             Bound::Addresses => (
                 driver.map_or(0, |driver| driver.addresses(&self.limits)),
-                threads.min(malloc_arenas) * MALLOC_ADDRESSES,
+                threads.min(malloc_arenas).saturating_mul(MALLOC_ADDRESSES),
             ),
             // What is reserved cannot be written until it is used.
             Bound::Data => (driver.map_or(0, |driver| driver.data(&self.limits)), 0),
@@ -212,7 +214,7 @@ impl<'a> Need<'a> {
         let parts = [
             self.memory.total(),
             ranks * STACK_BYTES as u64,
-            self.workers * WORKER_STACK_BYTES,
+            self.workers.saturating_mul(WORKER_STACK_BYTES),
             reserved,
             driver,
         ];
@@ -233,6 +235,37 @@ fn malloc_arenas() -> u64 {
     asked.unwrap_or(MALLOC_ARENAS_A_CORE * cores)
 }
 
+/// What to raise where no driver was found and perhaps none fits: the loader says nothing of
+/// libraries that it could not map.
+pub fn too_tight_for_a_driver() -> Option<String> {
+    too_tight(Limits::of_this_process())
+}
+
+fn too_tight(limits: Limits) -> Option<String> {
+    let driver = Driver {
+        devices: 1,
+        threads: 2,
+    };
+    let needed = |bound: Bound| match bound {
+        Bound::Addresses => driver.addresses(&limits),
+        Bound::Data => driver.data(&limits),
+    };
+    let tight = |bound: &Bound| {
+        bound
+            .of(&limits)
+            .is_some_and(|limit| limit < needed(*bound))
+    };
+    let bound = Bound::ALL.into_iter().find(tight)?;
+    let (needed, limit) = apart(needed(bound), bound.of(&limits)?);
+    Some(format!(
+        "`{}` first: a driver in software needs about {needed} of {}, and this process may have \
+         {limit} (`{}` of /proc/self/limits)",
+        bound.command(),
+        bound.noun(),
+        bound.row()
+    ))
+}
+
 fn beyond(bound: Bound, needed: u64, limit: u64, memory: &Memory) -> Option<Diagnostic> {
     if needed <= limit {
         return None;
@@ -242,7 +275,9 @@ fn beyond(bound: Bound, needed: u64, limit: u64, memory: &Memory) -> Option<Diag
     let row = bound.row();
     let refused = Diagnostic::error("too-large", message)
         .with_note(format!("about {memory}"))
-        .with_note(format!("this process may have {limit} (`{row}` of /proc/self/limits)"))
+        .with_note(format!(
+            "this process may have {limit} (`{row}` of /proc/self/limits)"
+        ))
         .with_help(format!(
             "`{}` in the same shell, or a larger limit of the job",
             bound.command()
@@ -417,11 +452,19 @@ mod tests {
         };
         // Two workers, and one of the second run.
         let fixed = 64 * MIB + 16 * STACK_BYTES as u64 + 3 * WORKER_STACK_BYTES;
-        assert_eq!(need(&cpu, Bound::Addresses, 4), fixed + 4 * MALLOC_ADDRESSES);
+        assert_eq!(
+            need(&cpu, Bound::Addresses, 4),
+            fixed + 4 * MALLOC_ADDRESSES
+        );
         // Threads share arenas only where there are more of them.
         let many = need(&cpu, Bound::Addresses, 1000);
         assert_eq!(many, fixed + (16 + 3 + 1) * MALLOC_ADDRESSES);
         assert_eq!(need(&cpu, Bound::Data, 1000), fixed, "none is written");
+        let endless = CheckOptions {
+            workers: usize::MAX,
+            ..cpu.clone()
+        };
+        assert_eq!(need(&endless, Bound::Addresses, u64::MAX), u64::MAX);
         let races = CheckOptions {
             native_races: Some(4),
             ..cpu.clone()
@@ -450,6 +493,24 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_no_driver_fits_in_is_told() {
+        assert_eq!(too_tight(Limits::default()), None);
+        let limits = |addresses, data| Limits {
+            addresses,
+            data,
+            stack: Some(8 * MIB),
+        };
+        assert_eq!(too_tight(limits(Some(4 * GIB), Some(GIB))), None);
+        let told = too_tight(limits(Some(100 * MIB), None)).expect("too little");
+        assert!(told.starts_with("`ulimit -v unlimited` first"), "{told}");
+        let told = too_tight(limits(None, Some(100 * MIB))).expect("too little");
+        assert!(
+            told.contains("ulimit -d") && told.contains("Max data size"),
+            "{told}"
+        );
+    }
+
+    #[test]
     fn what_takes_less_fits_what_is_asked() {
         let told = |options: &CheckOptions, devices: u64| {
             let driver = Driver {
@@ -462,11 +523,17 @@ mod tests {
         };
         let cpu = CheckOptions::default();
         let alone = told(&cpu, 0);
-        assert!(alone.contains("--world") && !alone.contains("--engine cpu"), "{alone}");
+        assert!(
+            alone.contains("--world") && !alone.contains("--engine cpu"),
+            "{alone}"
+        );
         assert!(told(&wgpu(2), 3).contains("--engine cpu"));
         assert!(!told(&wgpu(2), 3).contains("--workers"));
         assert!(told(&wgpu(8), 9).contains("`--workers 1`"));
-        assert!(!told(&wgpu(8), 2).contains("--workers"), "one rank has one device");
+        assert!(
+            !told(&wgpu(8), 2).contains("--workers"),
+            "one rank has one device"
+        );
         let races = CheckOptions {
             native_races: Some(4),
             ..cpu

@@ -11,10 +11,10 @@ const MIB: u64 = 1 << 20;
 const LIBRARY_BYTES: u64 = 64 * MIB;
 const DEVICE_BYTES: u64 = 64 * MIB;
 /// Addresses of the libraries and what they write.
-const LIBRARY_ADDRESSES: u64 = 256 * MIB;
+const LIBRARY_ADDRESSES: u64 = 176 * MIB;
 const LIBRARY_DATA: u64 = 64 * MIB;
 /// Addresses of a device, all of which can be written, beside its threads' stacks.
-const DEVICE_ADDRESSES: u64 = 128 * MIB;
+const DEVICE_ADDRESSES: u64 = 120 * MIB;
 /// Stack of a thread that asks for no size where the limit of stacks is none (glibc,
 /// `ARCH_STACK_DEFAULT_SIZE`).
 const STACK_UNLIMITED: u64 = 2 * MIB;
@@ -96,7 +96,11 @@ mod tests {
             driver.map_or(0, |driver| driver.devices)
         };
         // The second run has one worker, or two where the first has one.
-        assert_eq!(devices(&wgpu(64, None), 1), 1 + 1, "one rank needs no 64 devices");
+        assert_eq!(
+            devices(&wgpu(64, None), 1),
+            1 + 1,
+            "one rank needs no 64 devices"
+        );
         assert_eq!(devices(&wgpu(64, None), 16), 16 + 1);
         assert_eq!(devices(&wgpu(2, None), 16), 2 + 1);
         assert_eq!(devices(&wgpu(1, None), 16), 1 + 2);

@@ -15,6 +15,10 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    pub fn of_this_process() -> Limits {
+        Limits::read(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default())
+    }
+
     pub fn read(text: &str) -> Limits {
         Limits {
             addresses: row(text, "Max address space"),
@@ -104,7 +108,10 @@ Max address space         524288000            unlimited            bytes
         assert_eq!(Limits::read(text), limits);
         let found = Bound::ALL.map(|bound| bound.of(&limits));
         assert_eq!(found, [limits.addresses, limits.data]);
-        assert_eq!(Limits::read("Max data size  unlimited  unlimited  bytes"), Limits::default());
+        assert_eq!(
+            Limits::read("Max data size  unlimited  unlimited  bytes"),
+            Limits::default()
+        );
         assert_eq!(Limits::read(""), Limits::default());
     }
 
