@@ -70,7 +70,8 @@ fn products(engine: &mut dyn Engine, kernel: &str) -> Vec<Launch> {
 #[cfg(feature = "wgpu")]
 fn adapter(workers: usize) -> Option<bitproof::engine::wgpu::WgpuEngine> {
     let options = WgpuOptions {
-        devices: Devices::Workers(workers),
+        workers,
+        devices: Devices::AtMost(workers),
         ..WgpuOptions::default()
     };
     match bitproof::engine::wgpu::WgpuEngine::open(&options) {

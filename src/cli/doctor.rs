@@ -8,11 +8,14 @@ use super::engine::adapter_name;
 use super::output::{self, ObjectFormat};
 use super::prover;
 use crate::diagnostic::escaped;
-use crate::engine::EngineChoice;
 use crate::engine::self_test::SelfTest;
+use crate::engine::{EngineChoice, EngineError};
 use crate::kernel::Registry;
+use crate::prove::room;
 use crate::report::Exit;
-use crate::report::doctor::{AdapterLine, Asked, Doctor, Examined, install_command, unset_command};
+use crate::report::doctor::{
+    AdapterLine, Asked, Doctor, Examined, Failure, install_command, unset_command,
+};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
@@ -28,8 +31,9 @@ pub(super) struct DoctorArgs {
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Exit {
-    let adapters = guarded(|| Ok(found())).unwrap_or_else(|reason| {
-        output::talk(&format!("adapters cannot be listed: {}", escaped(&reason)));
+    let adapters = guarded(|| Ok(found())).unwrap_or_else(|failure| {
+        let reason = escaped(&failure.reason).into_owned();
+        output::talk(&format!("adapters cannot be listed: {reason}"));
         Vec::new()
     });
     let has_adapter = !adapters.is_empty();
@@ -47,8 +51,12 @@ pub(super) fn run(args: &DoctorArgs) -> Exit {
     let mut doctor = Doctor::new(engines, adapters, asked);
     doctor.others = others.iter().map(AdapterLine::label).collect();
     doctor.variables = prover::driver_variables();
+    if has_adapter {
+        doctor.variables.retain(|set| !set.is_of_folders());
+    }
     if !has_adapter && doctor.adapters_built {
         doctor.unset = unset_command(&doctor.variables);
+        doctor.limited = room::too_tight_for_a_driver();
         let os_release = std::fs::read_to_string("/etc/os-release").ok();
         doctor.install = Some(install_command(std::env::consts::OS, os_release.as_deref()));
     }
@@ -79,15 +87,22 @@ fn on_each(adapters: &[AdapterLine]) -> Vec<Examined> {
 
 /// Opens an engine and tests it.
 fn examined(name: &'static str, choice: &EngineChoice) -> Examined {
-    let mut engine = match guarded(|| choice.open(1).map_err(|error| error.to_string())) {
+    let failed = |error: EngineError| Failure {
+        reason: error.to_string(),
+        // Its help is this very command.
+        help: match error {
+            EngineError::NoAdapter { .. } => None,
+            error => Some(error.help(choice)),
+        },
+    };
+    let mut engine = match guarded(|| choice.open(1).map_err(failed)) {
         Ok(engine) => engine,
-        Err(reason) => return Examined::unopened(name, reason),
+        Err(failure) => return Examined::unopened(name, failure),
     };
     let identity = engine.identity();
     let tested = guarded(|| {
-        let kernels = Registry::new().map_err(|error| error.to_string())?;
-        let test = SelfTest::run(engine.as_mut(), &kernels);
-        test.map_err(|error| error.to_string())
+        let kernels = Registry::new().map_err(|error| Failure::from(error.to_string()))?;
+        SelfTest::run(engine.as_mut(), &kernels).map_err(failed)
     });
     Examined::new(name, identity, tested)
 }
@@ -133,14 +148,12 @@ fn found() -> Vec<AdapterLine> {
 }
 
 /// wgpu panics where a driver breaks its word; here that is a finding, too.
-fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn guarded<T>(run: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
     outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied());
-        Err(format!(
-            "the driver failed: {}",
-            text.unwrap_or("no reason given")
-        ))
+        let text = text.unwrap_or("no reason given");
+        Err(format!("the driver failed: {text}").into())
     })
 }

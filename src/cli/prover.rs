@@ -121,8 +121,10 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
             WorldError::Engine {
                 source:
                     EngineError::Limits { .. }
+                    | EngineError::CutShort { .. }
                     | EngineError::OutOfMemory { .. }
                     | EngineError::CodeMemory { .. }
+                    | EngineError::DriverMemory { .. }
                     | EngineError::Threads { .. },
                 ..
             }
@@ -133,8 +135,10 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
         CheckError::Engine(
             EngineError::NoAdapter { .. }
             | EngineError::Limits { .. }
+            | EngineError::CutShort { .. }
             | EngineError::OutOfMemory { .. }
             | EngineError::CodeMemory { .. }
+            | EngineError::DriverMemory { .. }
             | EngineError::Threads { .. },
         )
         | CheckError::TooLarge(_) => Exit::NothingChecked,
@@ -167,6 +171,32 @@ mod tests {
         let shown = finding_of(&out, &wgpu, "not-checked", Some("a"));
         assert!(shown.message.starts_with("a: ") && shown.help[0].contains("--engine cpu"));
         assert_eq!(exit_of(&out), Exit::NothingChecked);
+    }
+
+    /// An adapter's limits, and what its driver does not get, are no faults of bitproof.
+    #[test]
+    fn what_an_adapter_cannot_do_is_nothing_checked() {
+        let kernel = || "fold".to_owned();
+        let reason = String::new;
+        let errors = || {
+            [
+                EngineError::CutShort {
+                    kernel: kernel(),
+                    at: crate::engine::Ran { run: 0, launch: 0 },
+                },
+                EngineError::Limits {
+                    kernel: kernel(),
+                    reason: reason(),
+                },
+                EngineError::DriverMemory { reason: reason() },
+                EngineError::Threads { reason: reason() },
+            ]
+        };
+        for source in errors() {
+            assert_eq!(exit_of(&CheckError::Engine(source)), Exit::NothingChecked);
+        }
+        let failed = EngineError::Device { reason: reason() };
+        assert_eq!(exit_of(&CheckError::Engine(failed)), Exit::Internal);
     }
 
     /// The cpu engine has no driver, and no other engine to go to.

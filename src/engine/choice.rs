@@ -1,6 +1,6 @@
 //! Which engine runs a check, chosen by its user.
 
-use super::{Engine, EngineError, NativeAtomics, cpu};
+use super::{Engine, EngineError, NativeAtomics, POOL_VARIABLE, cpu};
 
 /// An engine that is to be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,12 +20,24 @@ impl EngineChoice {
         best()
     }
 
+    /// An engine with so many threads, whatever runs on it.
+    ///
     /// # Errors
     /// No such adapter, or a machine that the engine cannot run on. Never another engine instead.
     pub fn open(&self, workers: usize) -> Result<Box<dyn Engine>, EngineError> {
+        self.open_for(workers, usize::MAX)
+    }
+
+    /// An engine for a world of at most so many ranks.
+    ///
+    /// # Errors
+    /// As [`EngineChoice::open`].
+    pub fn open_for(&self, workers: usize, ranks: usize) -> Result<Box<dyn Engine>, EngineError> {
         match self {
             EngineChoice::Cpu => Ok(Box::new(cpu::CpuEngine::new(workers)?)),
-            EngineChoice::Wgpu { adapter } => open_wgpu(adapter.as_deref(), workers),
+            EngineChoice::Wgpu { adapter } => {
+                open_wgpu(adapter.as_deref(), workers, devices_at_most(workers, ranks))
+            }
         }
     }
 
@@ -50,11 +62,27 @@ fn open_native(adapter: Option<&str>) -> Result<Box<dyn NativeAtomics>, EngineEr
     Ok(Box::new(super::wgpu::NativeAdapter::open(&options)?))
 }
 
+/// Devices that a software adapter is opened as: one a worker, but none that has no rank, since
+/// each takes memory and compiles every kernel for itself.
+pub(crate) fn devices_at_most(workers: usize, ranks: usize) -> usize {
+    workers.min(ranks).max(1)
+}
+
+/// The driver of a software adapter was told to start no threads of its own.
+pub(crate) fn driver_is_threadless() -> bool {
+    std::env::var(POOL_VARIABLE).is_ok_and(|count| count == "0")
+}
+
 #[cfg(feature = "wgpu")]
-fn open_wgpu(adapter: Option<&str>, workers: usize) -> Result<Box<dyn Engine>, EngineError> {
+fn open_wgpu(
+    adapter: Option<&str>,
+    workers: usize,
+    devices: usize,
+) -> Result<Box<dyn Engine>, EngineError> {
     let options = super::wgpu::WgpuOptions {
         adapter: adapter.map(str::to_owned),
-        devices: super::wgpu::Devices::Workers(workers),
+        workers,
+        devices: super::wgpu::Devices::AtMost(devices),
         ..super::wgpu::WgpuOptions::default()
     };
     Ok(Box::new(super::wgpu::WgpuEngine::open(&options)?))
@@ -87,7 +115,7 @@ fn best() -> (EngineChoice, String) {
 const LEFT_OUT: &str = "this bitproof was built without its feature `wgpu`";
 
 #[cfg(not(feature = "wgpu"))]
-fn open_wgpu(_: Option<&str>, _: usize) -> Result<Box<dyn Engine>, EngineError> {
+fn open_wgpu(_: Option<&str>, _: usize, _: usize) -> Result<Box<dyn Engine>, EngineError> {
     let reason = LEFT_OUT.to_owned();
     Err(EngineError::NoAdapter { reason })
 }

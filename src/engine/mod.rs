@@ -11,6 +11,7 @@ mod threads;
 pub mod wgpu;
 
 pub use choice::EngineChoice;
+pub(crate) use choice::{devices_at_most, driver_is_threadless};
 pub use native::{NativeAtomics, Race};
 
 use crate::kernel::Kernel;
@@ -146,6 +147,8 @@ pub enum EngineError {
     },
     #[error("no usable adapter: {reason}")]
     NoAdapter { reason: String },
+    #[error("the adapter is there, and its driver gets no memory: {reason}")]
+    DriverMemory { reason: String },
     #[error("the device failed: {reason}")]
     Device { reason: String },
     #[error("the device has not answered for {seconds} s")]
@@ -193,6 +196,10 @@ impl EngineError {
             EngineError::CodeMemory { .. } => {
                 "raise what limits memory (`ulimit -v`, a container's limit), or check fewer ranks \
                  (`--world`, `--grow-dp 1`)"
+            }
+            EngineError::DriverMemory { .. } => {
+                "raise what limits memory (`ulimit -v`, `ulimit -d`, a container's limit), or \
+                 check with `--workers 1`, which opens the adapter once"
             }
             EngineError::Threads { .. } => MORE_THREADS,
             EngineError::Device { .. } | EngineError::Timeout { .. } if on_cpu => {

@@ -45,12 +45,10 @@ impl Memory {
     /// A recipe that the training program cannot take has no size.
     pub fn of(scenario: &Scenario) -> Result<Memory, OptionsError> {
         let (mut arenas, mut states) = sizes(&scenario.recipe)?;
-        let mut ranks = scenario.recipe.world_size;
         for recipe in other_recipes(scenario) {
             let (other_arenas, other_states) = sizes(&recipe)?;
             arenas = arenas.max(other_arenas);
             states = states.max(other_states);
-            ranks = ranks.max(recipe.world_size);
         }
         let cuts = cuts(scenario).len() as u64;
         let kept = states_kept(scenario).len() as u64;
@@ -58,14 +56,14 @@ impl Memory {
         let is_alone = other_recipes(scenario).next().is_none();
         let copies = if is_alone { kept + 1 } else { 2 * kept + 5 };
         Ok(Memory {
-            ranks,
+            ranks: ranks_most(scenario),
             arenas,
             snapshots: match cuts {
                 0 => 0,
                 _ => arenas.saturating_mul(cuts + 1),
             },
             states: states.saturating_mul(copies),
-            host: PROCESS_BYTES + HOST_BYTES_A_RANK * u64::from(ranks),
+            host: PROCESS_BYTES + HOST_BYTES_A_RANK * u64::from(ranks_most(scenario)),
         })
     }
 
@@ -84,6 +82,12 @@ fn other_recipes(scenario: &Scenario) -> impl Iterator<Item = Recipe> {
     let layouts = layouts.filter_map(|layout| scenario.recipe.resharded(*layout).ok());
     let varied = scenario.topo.iter();
     layouts.chain(varied.map(|variation| variation.recipe.clone()))
+}
+
+/// The most ranks that run at once, on any of the scenario's layouts.
+pub(super) fn ranks_most(scenario: &Scenario) -> u32 {
+    let others = other_recipes(scenario).map(|recipe| recipe.world_size);
+    others.fold(scenario.recipe.world_size, u32::max)
 }
 
 /// Words of the largest arena of one rank, on any of the scenario's layouts.

@@ -84,8 +84,9 @@ fn told(unmet: &[Unmet]) -> String {
 struct SharedEngine(Arc<Mutex<Box<dyn Engine>>>);
 
 impl SharedEngine {
-    fn open(how: &CheckOptions) -> Result<SharedEngine, EngineError> {
-        let opened = how.engine.open(how.workers)?;
+    fn open(how: &CheckOptions, scenario: &Scenario) -> Result<SharedEngine, EngineError> {
+        let ranks = memory::ranks_most(scenario) as usize;
+        let opened = how.engine.open_for(how.workers, ranks)?;
         Ok(SharedEngine(Arc::new(Mutex::new(opened))))
     }
 
@@ -100,7 +101,7 @@ impl SharedEngine {
             room::of_arenas(scenario, engine.lock().as_ref())?;
             return Ok((engine, self_test));
         }
-        let engine = SharedEngine::open(how)?;
+        let engine = SharedEngine::open(how, scenario)?;
         room::of_arenas(scenario, engine.lock().as_ref())?;
         let self_test = SelfTest::run(engine.lock().as_mut(), registry)?;
         Ok((engine, self_test))
@@ -353,7 +354,7 @@ impl Session {
     /// Another engine with this number of worker threads, for the second run.
     pub fn set_workers(&mut self, workers: usize) -> Result<(), CheckError> {
         self.how.workers = workers;
-        self.engine = SharedEngine::open(&self.how)?;
+        self.engine = SharedEngine::open(&self.how, &self.scenario)?;
         Ok(())
     }
 

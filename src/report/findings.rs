@@ -3,7 +3,7 @@
 use super::exit::is_met;
 use super::junit::vacuity_line;
 use super::names::{counted, ranks, slug};
-use super::terminal::outside_line;
+use super::terminal::{outside_line, races_line};
 use super::{Exit, KeyPlaces, Report};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::outcome::{
@@ -20,7 +20,7 @@ const TOLD_MAX: usize = 20;
 impl Report {
     /// Everything that is wrong, the worst first: errors where the check fails, and notes where it
     /// ends well all the same, because it was expected or accepted. A check that ends well without
-    /// a finding has none.
+    /// a finding has none; that races were asked for and none was run is always one.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         let at = At(self.places.as_ref());
@@ -55,6 +55,7 @@ impl Report {
         } else if let (Some(line), Some(first)) = (self.line_to_paste(), found.first_mut()) {
             first.help.push(line);
         }
+        found.extend(nothing_raced(outcome));
         found
     }
 
@@ -311,6 +312,17 @@ impl At<'_> {
         }
         Some(self.keys(finding, &["accept"], ""))
     }
+}
+
+/// Races that were asked for, where there was nothing to race: no failure, but no pass either.
+fn nothing_raced(outcome: &Outcome) -> Option<Diagnostic> {
+    let races = outcome.native_races.as_ref()?;
+    races.reason?;
+    let (name, told) = (&outcome.scenario.name, races_line(races));
+    Some(Diagnostic::note(
+        "nothing-raced",
+        format!("{name}: native races: {told}"),
+    ))
 }
 
 #[cfg(test)]

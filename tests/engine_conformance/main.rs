@@ -82,6 +82,7 @@ impl Kind {
                 ..options
             },
             Kind::TwoDevices => WgpuOptions {
+                workers: 2,
                 devices: Devices::Fixed(2),
                 ..options
             },

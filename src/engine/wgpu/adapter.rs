@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::float_controls::FloatControls;
-use crate::engine::{EngineError, EngineIdentity, NAGA, POOL_VARIABLE};
+use crate::engine::{EngineError, EngineIdentity, NAGA, driver_is_threadless};
 
 /// Backends that are looked at. GL is left out: its drivers promise no arithmetic.
 const BACKENDS: wgpu::Backends = wgpu::Backends::VULKAN
@@ -215,6 +215,8 @@ impl Device {
 pub struct WgpuOptions {
     /// The first adapter whose name, backend or driver contains this, in any case; else the best.
     pub adapter: Option<String>,
+    /// Threads that take digests.
+    pub workers: usize,
     /// Devices that the arenas are spread over.
     pub devices: Devices,
     /// Arenas are mapped by the host, where the adapter is a processor and its driver can: else
@@ -227,8 +229,9 @@ pub struct WgpuOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Devices {
     /// One; but this many where the adapter is a processor and its driver was told to start no
-    /// threads of its own (`LP_NUM_THREADS=0`).
-    Workers(usize),
+    /// threads of its own (`LP_NUM_THREADS=0`). Each compiles every kernel for itself, so there
+    /// should be no more than there are ranks.
+    AtMost(usize),
     /// This many, at least one.
     Fixed(usize),
 }
@@ -237,7 +240,8 @@ impl Default for WgpuOptions {
     fn default() -> Self {
         WgpuOptions {
             adapter: None,
-            devices: Devices::Workers(1),
+            workers: 1,
+            devices: Devices::AtMost(1),
             mapped: true,
             patience: Duration::from_secs(300),
         }
@@ -247,15 +251,29 @@ impl Default for WgpuOptions {
 pub(super) fn open(options: &WgpuOptions) -> Result<(Vec<Device>, EngineIdentity), EngineError> {
     let (mut info, adapter) = choose(options.adapter.as_deref())?;
     info.mappable &= options.mapped;
-    let threadless = std::env::var(POOL_VARIABLE).is_ok_and(|count| count == "0");
     let count = match options.devices {
         Devices::Fixed(count) => count.max(1),
-        Devices::Workers(count) if info.is_software() && threadless => count.max(1),
-        Devices::Workers(_) => 1,
+        Devices::AtMost(count) if info.is_software() && driver_is_threadless() => count.max(1),
+        Devices::AtMost(_) => 1,
     };
     let devices = (0..count).map(|_| device(&info, &adapter, options.patience));
     let devices = devices.collect::<Result<Vec<_>, EngineError>>()?;
     Ok((devices, identity(info)))
+}
+
+/// Why an adapter that is there cannot be opened. wgpu keeps the kind of the error to itself and
+/// gives its text only (`DeviceError` of wgpu-core).
+fn unopened(info: &AdapterInfo, told: &str) -> EngineError {
+    let reason = format!("{}: {told}", info.name);
+    match told {
+        "Not enough memory left." => EngineError::DriverMemory { reason },
+        // VK_ERROR_INITIALIZATION_FAILED: lavapipe has nothing else to say where it gets no thread.
+        "Parent device is lost" if info.is_software() => EngineError::Threads {
+            reason: format!("{reason} (a driver in software that gets no thread says so)"),
+        },
+        "Parent device is lost" => EngineError::Device { reason },
+        _ => none(reason),
+    }
 }
 
 /// Keeps the first complaint.
@@ -281,7 +299,7 @@ fn device(
         ..wgpu::DeviceDescriptor::default()
     };
     let (device, queue) = pollster::block_on(adapter.request_device(&request))
-        .map_err(|error| none(format!("{}: {error}", info.name)))?;
+        .map_err(|error| unopened(info, &error.to_string()))?;
     let complaint = Arc::new(Mutex::new(None));
     let lost = complaint.clone();
     device.set_device_lost_callback(move |reason, text| {
@@ -322,5 +340,52 @@ fn identity(info: AdapterInfo) -> EngineIdentity {
         ],
         adapter,
         strict: info.strict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineChoice;
+
+    fn info(kind: &str) -> AdapterInfo {
+        AdapterInfo {
+            name: "an adapter".to_owned(),
+            backend: "Vulkan".to_owned(),
+            kind: kind.to_owned(),
+            driver: String::new(),
+            passthrough: true,
+            strict: true,
+            controls: FloatControls::default(),
+            mappable: true,
+            storage_binding_bytes_max: 0,
+            storage_buffers_max: 0,
+            workgroups_max: 0,
+            invocations_max: 0,
+            refused: None,
+        }
+    }
+
+    /// An adapter that is there and gets too little is no missing one: nothing is to install.
+    #[test]
+    fn a_shortage_is_told_as_one() {
+        let told = |kind: &str, text: &str| {
+            let error = unopened(&info(kind), text);
+            let help = error.help(&EngineChoice::Wgpu { adapter: None });
+            assert!(error.to_string().contains(text), "{error}");
+            (error, help)
+        };
+        let (memory, help) = told("Cpu", "Not enough memory left.");
+        assert!(matches!(memory, EngineError::DriverMemory { .. }));
+        for limit in ["ulimit -v", "ulimit -d", "container", "--workers 1"] {
+            assert!(help.contains(limit), "{help}");
+        }
+        let (threads, help) = told("Cpu", "Parent device is lost");
+        assert!(matches!(threads, EngineError::Threads { .. }));
+        assert!(help.contains("ulimit -u") && help.contains("pids.max"));
+        let (lost, _) = told("DiscreteGpu", "Parent device is lost");
+        assert!(matches!(lost, EngineError::Device { .. }));
+        let (other, help) = told("Cpu", "Unsupported features were requested");
+        assert!(matches!(other, EngineError::NoAdapter { .. }) && help.contains("doctor"));
     }
 }

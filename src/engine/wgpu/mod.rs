@@ -80,8 +80,7 @@ impl WgpuEngine {
     /// # Errors
     /// No such adapter, or one that the engine cannot use.
     pub fn open(options: &WgpuOptions) -> Result<WgpuEngine, EngineError> {
-        let (Devices::Workers(workers) | Devices::Fixed(workers)) = options.devices;
-        let pool = threads::pool(workers, "wgpu")?;
+        let pool = threads::pool(options.workers, "wgpu")?;
         let (devices, identity) = adapter::open(options)?;
         let shards = devices.into_iter().map(Shard::new);
         Ok(WgpuEngine {

@@ -23,9 +23,23 @@ pub struct NativeRaces {
     /// The first results that the model does not allow.
     pub outside: Vec<OutsideModel>,
     pub outside_count: u64,
+    /// Why nothing was raced, where nothing was.
+    pub reason: Option<&'static str>,
 }
 
 impl NativeRaces {
+    /// With the reason, where there are no folds.
+    pub(super) fn reasoned(self) -> NativeRaces {
+        let reason = match (self.folds.is_empty(), self.not_raced.is_empty()) {
+            (false, _) => None,
+            (true, true) => Some("nothing to race: no fold of the first step is in arrival order"),
+            (true, false) => {
+                Some("nothing raced: no fold of the first step in arrival order could be")
+            }
+        };
+        NativeRaces { reason, ..self }
+    }
+
     /// Whether every result is one that the model allows, as far as it could be told.
     pub fn is_inside(&self) -> bool {
         self.outside_count == 0
@@ -136,5 +150,18 @@ pub(crate) fn sample() -> NativeRaces {
         },
         outside: Vec::new(),
         outside_count: 0,
+        reason: None,
     }
+}
+
+/// Nothing that could race.
+#[cfg(test)]
+pub(crate) fn sample_of_nothing() -> NativeRaces {
+    let nothing = NativeRaces {
+        folds: Vec::new(),
+        not_raced: Vec::new(),
+        judged: Judged::default(),
+        ..sample()
+    };
+    nothing.reasoned()
 }

@@ -21,9 +21,9 @@ use crate::prove::sweep::{Elements, Sweep};
 use crate::world::fold::{FoldLab, FoldNode, FoldOrder};
 use crate::world::{Choice, Family, Observer, RunRecord};
 
-#[cfg(test)]
-pub(crate) use found::sample;
 pub use found::{Judged, NativeRaces, NotRaced, OutsideModel, RaceMode, RacedFold};
+#[cfg(test)]
+pub(crate) use found::{sample, sample_of_nothing};
 
 use entry::Entry;
 use judge::Model;
@@ -73,6 +73,7 @@ impl Races {
             judged: Judged::default(),
             outside: Vec::new(),
             outside_count: 0,
+            reason: None,
         };
         Races {
             adapter,
@@ -91,11 +92,12 @@ impl Races {
             reason,
             folds,
         });
-        NativeRaces {
+        let found = NativeRaces {
             not_raced: not_raced.collect(),
             ticketed_apart: self.adapter.repeats_apart(),
             ..self.found
-        }
+        };
+        found.reasoned()
     }
 
     fn skip(&mut self, node: &FoldNode, reason: String) {

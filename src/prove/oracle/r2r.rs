@@ -72,7 +72,8 @@ pub fn describe(engine: &EngineChoice, workers: usize) -> String {
     )
 }
 
-fn other(workers: usize) -> usize {
+/// Worker threads of the second run.
+pub fn other(workers: usize) -> usize {
     if workers == 1 { 2 } else { 1 }
 }
 

@@ -2,29 +2,49 @@
 
 use serde::Serialize;
 
-/// Variables that decide which drivers the Vulkan loader, and Mesa below it, show.
-pub const DRIVER_VARIABLES: [&str; 6] = [
+/// Variables that decide which drivers the Vulkan loader, and Mesa below it, show. The last two say
+/// where the loader looks for the rest.
+pub const DRIVER_VARIABLES: [&str; 8] = [
     "VK_DRIVER_FILES",
     "VK_ICD_FILENAMES",
     "VK_ADD_DRIVER_FILES",
     "VK_LOADER_DRIVERS_SELECT",
     "VK_LOADER_DRIVERS_DISABLE",
     "MESA_VK_DEVICE_SELECT",
+    "XDG_DATA_DIRS",
+    "XDG_CONFIG_DIRS",
 ];
 
-/// Those of them that can hide every driver.
-const HIDING: [&str; 4] = [
-    "VK_DRIVER_FILES",
-    "VK_ICD_FILENAMES",
-    "VK_LOADER_DRIVERS_SELECT",
-    "VK_LOADER_DRIVERS_DISABLE",
+/// The drivers that there are: of these the first that is set counts, empty or not, and the other
+/// is not read (`read_data_files_in_search_paths` of the loader; 1.3.239 of Debian 12 finds no
+/// driver where it is empty).
+const ONLY_FILES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
+
+/// Hide drivers by their names; empty ones are as not set.
+const BY_NAME: [&str; 2] = ["VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"];
+
+/// Folders to look in, and those that systems install into: desktops set the variables, too, and
+/// do no harm. Empty ones are as not set.
+const FOLDERS: [(&str, &[&str]); 2] = [
+    ("XDG_DATA_DIRS", &["/usr/share", "/usr/local/share"]),
+    ("XDG_CONFIG_DIRS", &["/etc/xdg"]),
 ];
 
 /// What shows drivers again that variables may hide: comes before any installation, which changes
 /// nothing while they are set.
 pub fn unset_command(variables: &[Variable]) -> Option<String> {
-    // The loader takes an empty one as one that is not set.
-    let hides = |set: &&Variable| HIDING.contains(&set.name) && !set.value.is_empty();
+    let only = variables
+        .iter()
+        .filter(|set| ONLY_FILES.contains(&set.name));
+    let first = ONLY_FILES
+        .iter()
+        .find(|name| only.clone().any(|set| set.name == **name));
+    let hides = |set: &&Variable| match set.name {
+        // The other one counts once the first is gone.
+        name if ONLY_FILES.contains(&name) => first == Some(&name) || set.shows_nothing(),
+        name if BY_NAME.contains(&name) => !set.value.is_empty(),
+        _ => set.leads_elsewhere(),
+    };
     let names: Vec<&str> = variables.iter().filter(hides).map(|set| set.name).collect();
     (!names.is_empty()).then(|| format!("unset {}", names.join(" ")))
 }
@@ -50,6 +70,31 @@ impl Variable {
             missing: missing.map(str::to_owned).collect(),
             value,
         }
+    }
+
+    /// It says where to look, for much more than drivers: of no interest where one was found.
+    pub fn is_of_folders(&self) -> bool {
+        FOLDERS.iter().any(|(name, _)| *name == self.name)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &str> {
+        let separator = if cfg!(windows) { ';' } else { ':' };
+        self.value.split(separator).filter(|part| !part.is_empty())
+    }
+
+    /// It names no file that is there.
+    fn shows_nothing(&self) -> bool {
+        self.parts().count() == self.missing.len()
+    }
+
+    /// The folders that it names are others than the system's.
+    fn leads_elsewhere(&self) -> bool {
+        let known = FOLDERS.iter().find(|(name, _)| *name == self.name);
+        let is_usual = |part: &str| {
+            let part = part.trim_end_matches('/');
+            known.is_some_and(|(_, usual)| usual.contains(&part))
+        };
+        known.is_some() && !self.value.is_empty() && !self.parts().any(is_usual)
     }
 }
 
@@ -146,6 +191,50 @@ mod tests {
         let command = "unset VK_ICD_FILENAMES VK_LOADER_DRIVERS_DISABLE";
         assert_eq!(unset_command(&found).as_deref(), Some(command));
         assert_eq!(unset_command(&found[1..4]), None);
+    }
+
+    #[test]
+    fn of_two_lists_of_drivers_the_first_that_is_set_counts() {
+        let is_there = |file: &str| file == "/here.json";
+        let set = |name, value: &str| Variable::new(name, value.to_owned(), is_there);
+        let unset = |variables: &[Variable]| unset_command(variables).unwrap_or_default();
+        let [newer, older] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
+        for hiding in ["", ":", "/here.json", "/gone.json"] {
+            for name in [newer, older] {
+                assert_eq!(
+                    unset(&[set(name, hiding)]),
+                    format!("unset {name}"),
+                    "{hiding}"
+                );
+            }
+            let both = [set(newer, hiding), set(older, "/here.json")];
+            assert_eq!(
+                unset(&both),
+                "unset VK_DRIVER_FILES",
+                "the older one is well"
+            );
+            let both = [set(newer, hiding), set(older, "")];
+            assert_eq!(unset(&both), "unset VK_DRIVER_FILES VK_ICD_FILENAMES");
+        }
+    }
+
+    #[test]
+    fn folders_are_named_where_they_are_not_the_systems() {
+        let unset =
+            |name, value: &str| unset_command(&[Variable::new(name, value.to_owned(), |_| true)]);
+        let data = |value: &str| unset("XDG_DATA_DIRS", value);
+        assert_eq!(data("/n").as_deref(), Some("unset XDG_DATA_DIRS"));
+        assert_eq!(data(""), None);
+        assert_eq!(
+            data("/usr/share/gnome:/usr/share/"),
+            None,
+            "as a desktop sets it"
+        );
+        let config = |value: &str| unset("XDG_CONFIG_DIRS", value);
+        assert_eq!(config("/n").as_deref(), Some("unset XDG_CONFIG_DIRS"));
+        assert_eq!(config("/etc/xdg"), None);
+        let is_of_folders = |name| Variable::new(name, String::new(), |_| true).is_of_folders();
+        assert!(is_of_folders("XDG_DATA_DIRS") && !is_of_folders("VK_DRIVER_FILES"));
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Doctor {
     /// The Vulkan loader reads the older name only where the newer one is not set.
     fn overridden(&self, set: &Variable) -> &'static str {
         let mut all = self.variables.iter();
-        let newer = all.any(|other| other.name == "VK_DRIVER_FILES" && !other.value.is_empty());
+        let newer = all.any(|other| other.name == "VK_DRIVER_FILES");
         match (set.name, newer) {
             ("VK_ICD_FILENAMES", true) => "    not read: VK_DRIVER_FILES is set\n",
             _ => "",
@@ -78,11 +78,14 @@ impl Doctor {
         if let Some(command) = &self.unset {
             text += &format!("  `{command}` first: it decides which drivers are seen\n");
         }
+        if let Some(limited) = &self.limited {
+            text += &format!("  {}\n", escaped(limited));
+        }
         if let Some(command) = &self.install {
-            let still = self
-                .unset
-                .as_ref()
-                .map_or("", |_| "if there is still none, ");
+            let still = match self.unset.is_some() || self.limited.is_some() {
+                true => "if there is still none, ",
+                false => "",
+            };
             text += &format!("  {still}one in software: {command}\n");
         }
         text
@@ -97,7 +100,12 @@ fn examined(engine: &Examined) -> String {
     let mut text = format!("  {}: {identity}\n", engine.engine);
     match (&engine.self_test, &engine.failure) {
         (Some(test), _) => text += &table(test),
-        (None, Some(reason)) => text += &format!("    not tested: {}\n", escaped(reason)),
+        (None, Some(failure)) => {
+            text += &format!("    not tested: {}\n", escaped(&failure.reason));
+            if let Some(help) = failure.help {
+                text += &format!("    {help}\n");
+            }
+        }
         (None, None) => unreachable!("no self-test without a reason"),
     }
     let meaning = match engine.arithmetic {

@@ -59,6 +59,8 @@ pub struct Doctor {
     pub others: Vec<String>,
     /// What shows drivers that variables may hide, where no adapter was found.
     pub unset: Option<String>,
+    /// A limit of the process that a driver may not fit in, where no adapter was found.
+    pub limited: Option<String>,
     /// What installs a software adapter here, where no adapter was found.
     pub install: Option<String>,
     /// The adapter that was asked for.
@@ -82,8 +84,21 @@ pub struct Examined {
     pub identity: Option<EngineIdentity>,
     pub self_test: Option<SelfTest>,
     /// Why there is no self-test.
-    pub failure: Option<String>,
+    pub failure: Option<Failure>,
     pub arithmetic: Arithmetic,
+}
+
+/// Why an engine was not tested, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    pub reason: String,
+    pub help: Option<&'static str>,
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Failure {
+        Failure { reason, help: None }
+    }
 }
 
 /// What a self-test means for a proof.
@@ -105,7 +120,7 @@ impl Examined {
     pub fn new(
         engine: &'static str,
         identity: EngineIdentity,
-        tested: Result<SelfTest, String>,
+        tested: Result<SelfTest, Failure>,
     ) -> Examined {
         let arithmetic = match &tested {
             Err(_) => Arithmetic::Unknown,
@@ -124,12 +139,12 @@ impl Examined {
     }
 
     /// An engine that could not be opened.
-    pub fn unopened(engine: &'static str, reason: String) -> Examined {
+    pub fn unopened(engine: &'static str, failure: Failure) -> Examined {
         Examined {
             engine,
             identity: None,
             self_test: None,
-            failure: Some(reason),
+            failure: Some(failure),
             arithmetic: Arithmetic::Unknown,
         }
     }
@@ -146,6 +161,7 @@ impl Doctor {
             variables: Vec::new(),
             others: Vec::new(),
             unset: None,
+            limited: None,
             install: None,
             asked,
         }

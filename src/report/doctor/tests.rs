@@ -64,10 +64,14 @@ fn arithmetic_is_strict_only_where_it_is_tested_and_guarded() {
     assert_eq!(engine("wgpu", false, &[0, 0]).arithmetic, Unguarded);
     assert_eq!(engine("wgpu", true, &[0, 3]).arithmetic, Differs);
     assert_eq!(engine("wgpu", true, &[]).arithmetic, Differs, "of nothing");
-    let failed = Examined::new("wgpu", identity("wgpu", true), Err("lost".to_owned()));
+    let failed = Examined::new(
+        "wgpu",
+        identity("wgpu", true),
+        Err("lost".to_owned().into()),
+    );
     assert_eq!(failed.arithmetic, Unknown);
     assert_eq!(
-        Examined::unopened("wgpu", "none".to_owned()).arithmetic,
+        Examined::unopened("wgpu", "none".to_owned().into()).arithmetic,
         Unknown
     );
 }
@@ -91,7 +95,7 @@ fn exits_follow_what_was_asked_for() {
         5
     );
     // An adapter that is there and cannot be used is none.
-    let broken = || Examined::unopened("wgpu", "refused".to_owned());
+    let broken = || Examined::unopened("wgpu", "refused".to_owned().into());
     assert_eq!(exit(vec![cpu(), broken()], here(), asked(true, None)), 5);
     assert_eq!(exit(vec![cpu(), broken()], here(), asked(false, None)), 0);
     // Without a sound default engine nothing else counts.
@@ -181,7 +185,9 @@ fn what_hides_drivers_comes_before_an_installation() {
     let set = |name| Variable::new(name, "/gone".to_owned(), |_| true);
     found.variables = vec![set("VK_DRIVER_FILES"), set("VK_ICD_FILENAMES")];
     found.unset = unset_command(&found.variables);
+    found.limited = Some("a limit\u{1b} may be too low".to_owned());
     let text = found.to_human();
+    assert!(text.contains("  a limit\\u{1b} may be too low\n"), "{text}");
     let place = |piece: &str| {
         text.find(piece)
             .unwrap_or_else(|| panic!("{piece}\n{text}"))
@@ -192,6 +198,7 @@ fn what_hides_drivers_comes_before_an_installation() {
     found.variables.remove(0);
     found.unset = None;
     let text = found.to_human();
+    assert!(text.contains("if there is still none, "), "{text}");
     assert!(
         !text.contains("unset") && !text.contains("not read"),
         "{text}"
@@ -207,5 +214,22 @@ fn adapters_of_other_names_are_named() {
     let piece = "none is called `nosuch\\u{1b}`; there is llvmpipe\\u{9b} (Vulkan)\n";
     assert!(text.contains(piece), "{text}");
     assert!(!text.contains("none was found"), "{text}");
+    assert_eq!(found.exit().code(), 5);
+}
+
+#[test]
+fn an_engine_that_was_not_opened_has_a_next_command() {
+    let failure = Failure {
+        reason: "its driver gets no memory\u{1b}".to_owned(),
+        help: Some("raise what limits memory (`ulimit -v`)"),
+    };
+    let engines = vec![
+        engine("cpu", true, &[0]),
+        Examined::unopened("wgpu", failure),
+    ];
+    let found = doctor(engines, vec![adapter("wgpu adapter")], asked(true, None));
+    let text = found.to_human();
+    let lines = "    not tested: its driver gets no memory\\u{1b}\n    raise what limits memory";
+    assert!(text.contains(lines), "{text}");
     assert_eq!(found.exit().code(), 5);
 }

@@ -79,6 +79,8 @@ impl Report {
             basis::checks(&mut page, &self.outcome);
             native::races(&mut page, &self.outcome, detail);
             basis::certificate(&mut page, &self.outcome, detail);
+        } else {
+            native::nothing_raced(&mut page, &self.outcome);
         }
         if let Some(command) = self.line_to_paste() {
             page.line("");

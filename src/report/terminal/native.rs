@@ -44,6 +44,14 @@ pub(super) fn races(page: &mut Page, outcome: &Outcome, detail: Detail) {
     judged(page, races);
 }
 
+/// That nothing was raced, beside a verdict that stands alone.
+pub(super) fn nothing_raced(page: &mut Page, outcome: &Outcome) {
+    let races = outcome.native_races.as_ref();
+    if let Some(races) = races.filter(|races| races.reason.is_some()) {
+        page.sentence(2, &format!("native races: {}", races_line(races)));
+    }
+}
+
 /// All of it in one sentence.
 pub(in crate::report) fn races_line(races: &NativeRaces) -> String {
     let adapter = &races.adapter.adapter;
@@ -51,11 +59,7 @@ pub(in crate::report) fn races_line(races: &NativeRaces) -> String {
         true => "",
         false => ", NON-STRICT",
     };
-    if races.folds.is_empty() {
-        let why = match races.not_raced.is_empty() {
-            true => "nothing to race: no fold of the first step is in arrival order",
-            false => "nothing raced: no fold of the first step in arrival order could be",
-        };
+    if let Some(why) = races.reason {
         return format!("{adapter}{strict}: {why}");
     }
     let folds = counted(races.folds.len() as u64, "fold");
@@ -134,8 +138,10 @@ fn judged(page: &mut Page, races: &NativeRaces) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::style;
     use super::*;
-    use crate::prove::native::sample;
+    use crate::diagnostic::Severity;
+    use crate::prove::native::{sample, sample_of_nothing};
     use crate::prove::outcome::Bits;
     use crate::report::{Exit, Report, Requirement, sample as outcomes};
     use crate::scenario::Grade;
@@ -190,11 +196,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "no `{part}` in {text}");
         }
-        let none = NativeRaces {
-            folds: Vec::new(),
-            not_raced: Vec::new(),
-            ..sample()
-        };
+        let none = sample_of_nothing();
         assert!(races_line(&none).ends_with("no fold of the first step is in arrival order"));
     }
 
@@ -229,15 +231,35 @@ mod tests {
 
     #[test]
     fn nothing_raced_is_a_skip_for_test_dashboards() {
-        let races = NativeRaces {
-            folds: Vec::new(),
-            ..sample()
-        };
         let xml = |races: NativeRaces| {
             let report = report(races, Grade::Proved);
             crate::report::junit(&[crate::report::Checked::Reported(Box::new(report))])
         };
-        assert!(xml(races).contains("<skipped message=\"llvmpipe"));
+        assert!(xml(sample_of_nothing()).contains("<skipped message=\"llvmpipe"));
         assert!(!xml(sample()).contains("<skipped message=\"llvmpipe"));
+    }
+
+    #[test]
+    fn nothing_raced_is_told_in_every_format_and_changes_no_verdict() {
+        let why = "nothing to race: no fold of the first step is in arrival order";
+        for (grade, findings) in [(Grade::Proved, 1), (Grade::Masked, 2)] {
+            let report = report(sample_of_nothing(), grade);
+            let found = report.diagnostics();
+            assert!(found.len() >= findings, "{found:?}");
+            let told = found.last().expect("a finding");
+            assert_eq!(told.severity, Severity::Note);
+            assert!(
+                told.code == "nothing-raced" && told.message.contains(why),
+                "{told:?}"
+            );
+            let quiet = style::plain(&report.to_human(Detail::Verdict));
+            let quiet = quiet.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(quiet.contains(why), "{quiet}");
+            assert_eq!(report.to_json()["native_races"]["reason"], why);
+        }
+        let raced = report(sample(), Grade::Proved);
+        assert!(raced.diagnostics().is_empty());
+        assert!(!raced.to_human(Detail::Verdict).contains("native races"));
+        assert!(raced.to_json()["native_races"]["reason"].is_null());
     }
 }
