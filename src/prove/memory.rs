@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::recipe::Recipe;
-use crate::scenario::Scenario;
+use crate::scenario::{OracleKind, Scenario};
 use crate::train::{OptionsError, TrainOptions};
 
 /// Bytes of a GiB.
@@ -25,7 +25,7 @@ const PROCESS_BYTES: u64 = 64 << 20;
 /// * `states = (cuts + 2) * 4 (parameters + main parameters + two moments)`: the last step's and a
 ///   loaded one beside those of the cuts; where a run is resumed on other layouts or varied, two steps
 ///   after each cut, or the first two, are kept as well, and all of it twice, with four states of
-///   whole tensors;
+///   whole tensors; REF keeps those before and after the steps that it follows;
 /// * `host = 256 KiB` for a thread's stack and its commands, and 64 MiB for the process.
 ///
 /// Peaks of runs with 16 and 2,432 ranks were between 0.67 and 1.01 of it.
@@ -55,6 +55,7 @@ impl Memory {
         // On another layout: what it keeps, what it loads, and four states of whole tensors.
         let is_alone = other_recipes(scenario).next().is_none();
         let copies = if is_alone { kept + 1 } else { 2 * kept + 5 };
+        let copies = copies + followed_states(scenario);
         Ok(Memory {
             ranks: ranks_most(scenario),
             arenas,
@@ -191,6 +192,23 @@ pub(super) fn last_named_step(scenario: &Scenario) -> Option<u32> {
     faults.filter_map(|fault| fault.step).max()
 }
 
+/// Steps that REF follows at least: in the second one, what the first left behind would show.
+const FOLLOWED_STEPS: u32 = 2;
+
+/// How many steps REF follows: the first two, and every step that a fault of the scenario names.
+pub(super) fn followed_steps(scenario: &Scenario) -> u32 {
+    let named = last_named_step(scenario).unwrap_or(0);
+    FOLLOWED_STEPS.max(named).min(scenario.steps)
+}
+
+/// States that REF keeps: before its first step and after each, and one of a serial model.
+fn followed_states(scenario: &Scenario) -> u64 {
+    match scenario.oracles.contains(&OracleKind::REF) {
+        true => u64::from(followed_steps(scenario)) + 2,
+        false => 0,
+    }
+}
+
 impl std::fmt::Display for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gib = |bytes: u64| bytes as f64 / GIB as f64;
@@ -291,8 +309,17 @@ mod tests {
 
     #[test]
     fn each_cut_costs_a_copy() {
-        let few = Memory::of(&scenario(&["checkpoint.restarts=[[1]]"])).unwrap();
-        let more = Memory::of(&scenario(&["checkpoint.restarts=[[1], [2, 3]]"])).unwrap();
+        let of = |restarts: &str, oracles: &str| {
+            let set = [
+                format!("checkpoint.restarts={restarts}"),
+                format!("oracles={oracles}"),
+            ];
+            Memory::of(&scenario(&[&set[0], &set[1]])).unwrap()
+        };
+        let few = of("[[1]]", r#"["RES"]"#);
+        let more = of("[[1], [2, 3]]", r#"["RES"]"#);
+        let followed = of("[[1]]", r#"["RES", "REF"]"#);
+        assert_eq!(3 * followed.states, 7 * few.states);
         assert_eq!(few.snapshots, 2 * few.arenas);
         assert_eq!(more.snapshots, 4 * few.arenas);
         assert_eq!(3 * more.states, 5 * few.states);

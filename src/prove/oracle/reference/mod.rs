@@ -25,9 +25,6 @@ use provenance::Provenance;
 use value::{Both, ValueWatch};
 pub use value::{ComparedTensor, Quantity, Values};
 
-/// Steps that are followed at least: in the second one, what the first left behind would show.
-const STEPS: u32 = 2;
-
 /// Findings that are kept; more are only counted.
 const FINDINGS_MAX: usize = 64;
 
@@ -71,8 +68,7 @@ impl Provenances {
 /// # Errors
 /// Whatever stops a run.
 pub fn follow(session: &mut Session, options: &RunOptions) -> Result<Provenances, CheckError> {
-    let named = memory::last_named_step(&session.scenario);
-    let last = STEPS.max(named.unwrap_or(0)).min(session.scenario.steps);
+    let last = memory::followed_steps(&session.scenario);
     let mut provenance = Provenance::new(session.options.clone());
     let values = match value::without_dropout(session)? {
         None => {
