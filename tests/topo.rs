@@ -69,7 +69,8 @@ const SMALL_BUCKETS: &str = "[[topo]]\nname = 'small buckets'\nrecipe.ddp_bucket
 /// does not compute.
 const FP32_SUMS: (&str, &str) = (
     "use_distributed_optimizer = true",
-    "use_distributed_optimizer = true\nclip_grad = 0.0\nddp_reduce_scatter_with_fp32_accumulation = true",
+    "use_distributed_optimizer = true\nclip_grad = 0.0\n\
+     ddp_reduce_scatter_with_fp32_accumulation = true",
 );
 
 /// ROCm/rocm-systems#11661: a ring begins where an element lies in its message.
@@ -233,7 +234,8 @@ fn buckets_of_torch_are_compared_by_element() {
     let torch = (
         "bf16 = true\ngrad_reduce_in_bf16 = true\naccumulate_allreduce_grads_in_fp32 = false\n\
          use_distributed_optimizer = true\noverlap_grad_reduce = true",
-        "bf16 = false\nuse_distributed_optimizer = false\nddp = 'torch'\ndistributed_backend = 'gloo'",
+        "bf16 = false\nuse_distributed_optimizer = false\nddp = 'torch'\n\
+         distributed_backend = 'gloo'",
     );
     let found = outcome(torch, "[[topo]]\nrecipe.bucket_cap_mb = 0.005");
     let topo = &found.topo[0];

@@ -23,9 +23,9 @@ const PROCESS_BYTES: u64 = 64 << 20;
 /// * `snapshots = (cuts + 1) * arenas`, or none without a cut: the live-in set of each cut is
 ///   measured on a copy, and a resumed run keeps one of what its set-up left;
 /// * `states = (cuts + 2) * 4 (parameters + main parameters + two moments)`: the last step's and a
-///   loaded one beside those of the cuts; where a run is resumed on other layouts or varied, two steps
-///   after each cut, or the first two, are kept as well, and all of it twice, with four states of
-///   whole tensors; REF keeps those before and after the steps that it follows;
+///   loaded one beside those of the cuts; where a run is resumed on other layouts or varied, two
+///   steps after each cut, or the first two, are kept as well, and all of it twice, with four
+///   states of whole tensors; REF keeps those before and after the steps that it follows;
 /// * `host = 256 KiB` for a thread's stack and its commands, and 64 MiB for the process.
 ///
 /// Peaks of runs with 16 and 2,432 ranks were between 0.67 and 1.01 of it.

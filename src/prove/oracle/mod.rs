@@ -2,9 +2,9 @@
 //!
 //! R2R compares two runs, RES a resumed run with a straight one, on its layout or on another. The
 //! third, XR, compares replicas while a run goes on, in `world/exec/boundary.rs`;
-//! `prove/certificate.rs` makes its verdict of the drifts that the run's record lists. TOPO compares
-//! the run with runs of another size or in another place. REF follows who contributed to each
-//! gradient.
+//! `prove/certificate/oracles.rs` makes its verdict of the drifts that the run's record lists. TOPO
+//! compares the run with runs of another size or in another place. REF follows who contributed to
+//! each gradient, and compares values with a serial run.
 
 pub(crate) mod generations;
 pub mod parting;

@@ -173,7 +173,8 @@ fn told(pair: &MetricPair) -> String {
     format!("{name} ({straight:?} and {resumed:?})")
 }
 
-/// Moments take a gradient in before a parameter moves, and a parameter is rounded from its main one.
+/// Moments take a gradient in before a parameter moves, and a parameter is rounded from its main
+/// one.
 fn cause(component: Component) -> u32 {
     match component {
         Component::ExpAvg => 0,

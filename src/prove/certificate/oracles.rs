@@ -1,0 +1,372 @@
+//! What each oracle says, and what it compared.
+
+use std::collections::BTreeSet;
+
+use crate::fault::Component;
+use crate::prove::check::Findings;
+use crate::prove::oracle::r2r::NodeDifference;
+use crate::prove::oracle::reference::Provenances;
+use crate::prove::oracle::res::Resumption;
+use crate::prove::oracle::topo::Topo;
+use crate::prove::outcome::{OracleResult, OracleVerdict};
+use crate::prove::session::Session;
+use crate::prove::stop::Stop;
+use crate::prove::sweep::Reach;
+use crate::scenario::OracleKind;
+use crate::world::RunRecord;
+
+pub(super) fn all(session: &Session, findings: &Findings) -> Vec<OracleResult> {
+    OracleKind::ALL
+        .into_iter()
+        .map(|oracle| {
+            if let Some(stop) = &findings.stopped {
+                return of_stop(oracle, stop);
+            }
+            if !session.scenario.oracles.contains(&oracle) {
+                let detail = Some("the scenario does not ask for it".to_string());
+                return oracle_result(oracle, OracleVerdict::NotChecked, 0, detail);
+            }
+            match oracle {
+                OracleKind::R2R => r2r_result(findings),
+                OracleKind::RES => res_result(findings),
+                OracleKind::XR => xr_result(findings),
+                OracleKind::TOPO => topo_result(findings),
+                OracleKind::REF => ref_result(findings),
+            }
+        })
+        .collect()
+}
+
+/// The oracle that shows a stop has failed; the others had nothing to compare.
+fn of_stop(oracle: OracleKind, stop: &Stop) -> OracleResult {
+    match oracle == stop.oracle {
+        true => oracle_result(oracle, OracleVerdict::Different, 0, Some(stop.what.clone())),
+        false => {
+            let detail = Some("the run stopped".to_string());
+            oracle_result(oracle, OracleVerdict::NotChecked, 0, detail)
+        }
+    }
+}
+
+fn oracle_result(
+    oracle: OracleKind,
+    verdict: OracleVerdict,
+    comparisons: u64,
+    detail: Option<String>,
+) -> OracleResult {
+    OracleResult {
+        oracle,
+        verdict,
+        comparisons,
+        detail,
+        components: Vec::new(),
+    }
+}
+
+fn r2r_result(findings: &Findings) -> OracleResult {
+    // What parts only with the allocation is not run to run: the verdict across says it.
+    let of = |reach: Reach| findings.sweep.sensitive.get(&reach).copied().unwrap_or(0);
+    let (sensitive, across) = (of(Reach::Within), of(Reach::Across));
+    let comparisons = findings.sweep.points();
+    let (verdict, detail) = match (&findings.second, sensitive) {
+        (Some(Some(difference)), _) => {
+            let site = &difference.a.site;
+            let mut detail = format!(
+                "the second run differs at {site} on rank {}",
+                difference.a.rank
+            );
+            if let Some(corruption) = &difference.corruption {
+                detail += &format!("; {corruption}");
+            }
+            (OracleVerdict::Different, Some(detail))
+        }
+        (_, 0) if findings.queries.worst.is_some() => {
+            (OracleVerdict::Different, findings.queries.consequence())
+        }
+        (_, 0) if hazard_count(findings) > 0 => {
+            let count = hazard_count(findings);
+            let detail =
+                format!("{count} pairs of accesses, or reads of unwritten words, are open");
+            (OracleVerdict::Different, Some(detail))
+        }
+        (_, 0) if across > 0 => {
+            let detail = format!("within one allocation; {across} points part across allocations");
+            (OracleVerdict::Equal, Some(detail))
+        }
+        (_, 0) => (OracleVerdict::Equal, None),
+        (_, count) => {
+            let detail = format!("{count} of {comparisons} choice points are sensitive");
+            (OracleVerdict::Different, Some(detail))
+        }
+    };
+    oracle_result(OracleKind::R2R, verdict, comparisons, detail)
+}
+
+fn topo_result(findings: &Findings) -> OracleResult {
+    let result = |verdict, compared, detail| {
+        oracle_result(OracleKind::TOPO, verdict, compared, Some(detail))
+    };
+    let of = |found: &Topo| {
+        let steps = found.run.steps.iter();
+        let tensors: u64 = steps.filter_map(|step| Some(step.tensors?.0)).sum();
+        found.run.tensors + tensors
+    };
+    let compared = findings.topo.iter().map(of).sum();
+    if findings.topo.is_empty() {
+        let detail = match findings.reference.drifts.is_empty() {
+            true => "a replay varies nothing",
+            false => "copies differ: there is no whole state to compare",
+        };
+        return result(OracleVerdict::NotChecked, 0, detail.to_string());
+    }
+    let mut failing = findings.topo.iter().filter(|found| found.fails());
+    if let Some(found) = failing.next() {
+        return result(OracleVerdict::Different, compared, found.to_string());
+    }
+    let differing = findings
+        .topo
+        .iter()
+        .filter(|found| found.run.parting().is_some());
+    let runs = findings.topo.len();
+    match differing.count() {
+        0 => {
+            let detail = format!("{runs} other sizes or places, whole tensors of each step");
+            result(OracleVerdict::Equal, compared, detail)
+        }
+        some => {
+            let detail = format!("{some} of {runs} other sizes or places differ, as they may");
+            result(OracleVerdict::EqualInPart, compared, detail)
+        }
+    }
+}
+
+/// Of the straight run, by whichever writer.
+fn hazard_count(findings: &Findings) -> u64 {
+    let saving = findings.snapshots.iter().map(|found| found.hazards.len());
+    let own = findings.reference.hazards.len() + saving.sum::<usize>();
+    own as u64 + findings.reference.hazards_beyond
+}
+
+fn res_result(findings: &Findings) -> OracleResult {
+    let resumptions = findings.resumptions.as_deref().unwrap_or_default();
+    if resumptions.is_empty() && findings.reshardings.is_empty() {
+        let detail = Some(match &findings.resumptions {
+            None => "a replay of a fold resumes nothing".to_string(),
+            Some(_) => "the scenario names no restart before its last step".to_string(),
+        });
+        return oracle_result(OracleKind::RES, OracleVerdict::NotChecked, 0, detail);
+    }
+    let found = resumptions.iter().map(|(_, found)| found);
+    let words: u64 = found.clone().map(|found| found.words_compared).sum();
+    let steps: u64 = found.map(|found| found.steps_compared).sum();
+    let whole: u64 = findings
+        .reshardings
+        .iter()
+        .map(|found| found.run.words)
+        .sum();
+    let result = |verdict, detail| {
+        oracle_result(
+            OracleKind::RES,
+            verdict,
+            words + steps + whole,
+            Some(detail),
+        )
+    };
+    let torn = findings
+        .snapshots
+        .as_ref()
+        .and_then(|found| found.torn.first());
+    if let Some(torn) = torn {
+        return OracleResult {
+            components: torn.other.keys().copied().collect(),
+            ..result(OracleVerdict::Different, torn.to_string())
+        };
+    }
+    if let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) {
+        let detail = format!("restarts {list:?}: {}", resumption_text(found));
+        return OracleResult {
+            components: found.components.iter().copied().collect(),
+            ..result(OracleVerdict::Different, detail)
+        };
+    }
+    if let Some(found) = findings.reshardings.iter().find(|found| found.run.fails()) {
+        let components: BTreeSet<Component> = found
+            .run
+            .differences
+            .iter()
+            .map(|differing| differing.component)
+            .collect();
+        return OracleResult {
+            components: components.into_iter().collect(),
+            ..result(OracleVerdict::Different, found.to_string())
+        };
+    }
+    let mut detail = format!("{words} live-in words and {steps} roots of resumed steps compared");
+    for component in unread_everywhere(resumptions) {
+        detail += &format!("; the checkpoint lacks {component}, which nothing reads later");
+    }
+    if let Some(found) = &findings.snapshots {
+        let files = found.files;
+        detail += &format!("; {files} files of background writers, done at once and late");
+    }
+    if whole > 0 {
+        detail += &format!("; {whole} words of whole tensors after loads on other layouts");
+    }
+    if let Some(found) = findings.reshardings.iter().find(|found| found.is_in_part()) {
+        detail += &format!(
+            "; after a load on {} later steps are not the straight run's: {}",
+            found.to,
+            found.in_part_because()
+        );
+        return result(OracleVerdict::EqualInPart, detail);
+    }
+    result(OracleVerdict::Equal, detail)
+}
+
+/// Left out of the checkpoints, and read after none of the cuts.
+fn unread_everywhere(resumptions: &[(Vec<u32>, Resumption)]) -> BTreeSet<Component> {
+    let mut all = resumptions.iter().map(|(_, found)| found.unread.clone());
+    let first = all.next().unwrap_or_default();
+    all.fold(first, |unread, other| &unread & &other)
+}
+
+/// Why a process's first step is reduced otherwise than a later one.
+const BUCKETS_ANEW: &str = "torch's DistributedDataParallel lays its buckets out anew after a \
+    process's first backward, in an order that no checkpoint holds: the resumed run reduces its \
+    first step in the buckets that a process starts with, where a ring adds ranks in other orders \
+    (find_unused_parameters = true keeps the first buckets)";
+
+/// What went wrong with one resumed run, in words.
+pub(in crate::prove) fn resumption_text(found: &Resumption) -> String {
+    let mut parts = Vec::new();
+    if !found.components.is_empty() {
+        let names: Vec<String> = found.components.iter().map(ToString::to_string).collect();
+        let lost = found.lost.as_ref().map(|lost| format!(" ({lost})"));
+        parts.push(format!(
+            "after step {} the resumed run lacks {}{}",
+            found.cut,
+            names.join(", "),
+            lost.unwrap_or_default()
+        ));
+    }
+    if let Some((rank, buffer)) = found.uncovered.first() {
+        let more = found.uncovered.len() - 1;
+        parts.push(format!(
+            "`{buffer}` of rank {rank} is read after step {} and is in no component of the \
+             checkpoint ({more} more)",
+            found.cut
+        ));
+    }
+    if let Some(difference) = &found.first_node {
+        let NodeDifference { a, b, .. } = difference;
+        parts.push(format!("bits part at {} on rank {}", a.site, a.rank));
+        if b.site.op == *FIRST_BUCKETS {
+            parts.push(BUCKETS_ANEW.to_string());
+        }
+    } else if let Some((step, rank)) = found.first_step {
+        parts.push(format!("bits part in step {step} on rank {rank}"));
+    }
+    if found.sensitive > 0 {
+        parts.push(format!(
+            "{} choice points of the resumed run are sensitive",
+            found.sensitive
+        ));
+    }
+    if let Some(drift) = found.drifts.first() {
+        parts.push(format!(
+            "copies of `{}` differ in the resumed run: {drift}",
+            drift.name
+        ));
+    }
+    if let Some(stale) = found.stale.first() {
+        let more = match found.stale.len() {
+            1 => String::new(),
+            count => format!(", and {} more parts are of another step", count - 1),
+        };
+        parts.insert(0, format!("{stale}{more}"));
+    }
+    if let Some(hazard) = found.hazards.first() {
+        parts.push(hazard.to_string());
+    }
+    parts.join("; ")
+}
+
+fn xr_result(findings: &Findings) -> OracleResult {
+    let resumptions = findings.resumptions.iter().flatten();
+    let resumed = resumptions.flat_map(|(_, resumption)| &resumption.drifts);
+    let resharded = findings
+        .reshardings
+        .iter()
+        .flat_map(|found| &found.run.drifts);
+    let mut drifts = findings
+        .reference
+        .drifts
+        .iter()
+        .chain(resumed)
+        .chain(resharded);
+    let drift = drifts.next();
+    let verdict = if drift.is_some() {
+        OracleVerdict::Different
+    } else {
+        OracleVerdict::Equal
+    };
+    let detail = drift.map(ToString::to_string);
+    oracle_result(
+        OracleKind::XR,
+        verdict,
+        findings.reference.replicas_compared + findings.reference.recomputed,
+        detail,
+    )
+}
+
+fn ref_result(findings: &Findings) -> OracleResult {
+    let Some(found) = &findings.provenances else {
+        let detail = Some("a replay follows no contributions".to_string());
+        return oracle_result(OracleKind::REF, OracleVerdict::NotChecked, 0, detail);
+    };
+    let (contributed, values) = (found.findings.first(), &found.values);
+    let detail = match (contributed, values.finding(), found.unfollowed.first()) {
+        (Some(finding), ..) if found.is_followed() => finding.to_string(),
+        (_, Some(finding), _) => finding,
+        (.., Some(kernel)) => {
+            format!("`{kernel}` changes gradients in a way that is not followed")
+        }
+        _ => reference_text(found),
+    };
+    let verdict = match (found.is_followed(), contributed) {
+        (true, Some(_)) => OracleVerdict::Different,
+        _ if values.is_wrong() => OracleVerdict::Different,
+        (false, _) => OracleVerdict::NotChecked,
+        (true, None) => OracleVerdict::Equal,
+    };
+    let comparisons = found.words + values.elements();
+    oracle_result(OracleKind::REF, verdict, comparisons, Some(detail))
+}
+
+/// What a run that is as it should be was compared with.
+fn reference_text(found: &Provenances) -> String {
+    let Provenances {
+        steps,
+        words,
+        contributions,
+        values,
+        ..
+    } = found;
+    let mut text = format!(
+        "{contributions} contributions to {words} gradient words up to step {steps}, each exactly \
+         once"
+    );
+    match values.closest() {
+        None => text += "; their values are not compared with a serial run",
+        Some(closest) => {
+            let elements = values.elements();
+            text += &format!(
+                "; {elements} values up to step {} within the bounds of a serial run, the closest \
+                 at {:.2} of its bound",
+                values.steps,
+                closest.ratio()
+            );
+        }
+    }
+    text
+}
