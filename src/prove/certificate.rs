@@ -3,33 +3,28 @@
 
 mod oracles;
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
+pub(super) use oracles::resumption_text;
 
-use crate::fault::Component;
+use std::cmp::Reverse;
+
 use crate::numerics::Digest;
 use crate::numerics::ladder::sampling_bound;
 use crate::plan::PLAN_BASIS;
 use crate::prove::check::{CheckOptions, Findings};
 use crate::prove::grade::Verdicts;
-use crate::prove::oracle::r2r::{self, NodeDifference};
-use crate::prove::oracle::reference::Provenances;
-use crate::prove::oracle::res::Resumption;
-use crate::prove::oracle::topo::Topo;
+use crate::prove::oracle::r2r;
 use crate::prove::outcome::{
-    Certificate, Hazard, InputPoint, OracleResult, OracleVerdict, Outcome, PointCount, Remedy,
-    ReshardResult, ScenarioIdentity, SelfTestResult, SerialResult, TopoResult,
+    Certificate, Hazard, InputPoint, Outcome, PointCount, Remedy, ReshardResult, ScenarioIdentity,
+    SelfTestResult, SerialResult, TopoResult,
 };
 use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
-use crate::prove::stop::Stop;
-use crate::prove::sweep::{Reach, Sweep};
+use crate::prove::sweep::Sweep;
 use crate::prove::token::hexadecimal;
 use crate::prove::{
     Grade, first_divergence, origin, reproduction, reversal, uncovered, vacuity, witness,
 };
-use crate::scenario::OracleKind;
-use crate::train::{FIRST_BUCKETS, Trainer};
+use crate::train::Trainer;
 use crate::world::{GroupId, RunRecord};
 
 /// Probability that L5's bound may be wrong.

@@ -13,7 +13,7 @@ use crate::prove::session::Session;
 use crate::prove::stop::Stop;
 use crate::prove::sweep::Reach;
 use crate::scenario::OracleKind;
-use crate::world::RunRecord;
+use crate::train::FIRST_BUCKETS;
 
 pub(super) fn all(session: &Session, findings: &Findings) -> Vec<OracleResult> {
     OracleKind::ALL
