@@ -172,33 +172,10 @@ fn res_result(findings: &Findings) -> OracleResult {
             Some(detail),
         )
     };
-    let torn = findings
-        .snapshots
-        .as_ref()
-        .and_then(|found| found.torn.first());
-    if let Some(torn) = torn {
-        return OracleResult {
-            components: torn.other.keys().copied().collect(),
-            ..result(OracleVerdict::Different, torn.to_string())
-        };
-    }
-    if let Some((list, found)) = resumptions.iter().find(|(_, found)| !found.is_equal()) {
-        let detail = format!("restarts {list:?}: {}", resumption_text(found));
-        return OracleResult {
-            components: found.components.iter().copied().collect(),
-            ..result(OracleVerdict::Different, detail)
-        };
-    }
-    if let Some(found) = findings.reshardings.iter().find(|found| found.run.fails()) {
-        let components: BTreeSet<Component> = found
-            .run
-            .differences
-            .iter()
-            .map(|differing| differing.component)
-            .collect();
+    if let Some((components, detail)) = broken_resume(findings) {
         return OracleResult {
             components: components.into_iter().collect(),
-            ..result(OracleVerdict::Different, found.to_string())
+            ..result(OracleVerdict::Different, detail)
         };
     }
     let mut detail = format!("{words} live-in words and {steps} roots of resumed steps compared");
@@ -221,6 +198,24 @@ fn res_result(findings: &Findings) -> OracleResult {
         return result(OracleVerdict::EqualInPart, detail);
     }
     result(OracleVerdict::Equal, detail)
+}
+
+/// The first resume that is not what it should be: what it lacks, and a sentence.
+fn broken_resume(findings: &Findings) -> Option<(BTreeSet<Component>, String)> {
+    let snapshots = findings.snapshots.as_ref();
+    if let Some(torn) = snapshots.and_then(|found| found.torn.first()) {
+        return Some((torn.other.keys().copied().collect(), torn.to_string()));
+    }
+    let mut resumptions = findings.resumptions.iter().flatten();
+    if let Some((list, found)) = resumptions.find(|(_, found)| !found.is_equal()) {
+        let detail = format!("restarts {list:?}: {}", resumption_text(found));
+        return Some((found.components.iter().copied().collect(), detail));
+    }
+    let mut reshardings = findings.reshardings.iter();
+    let found = reshardings.find(|found| found.run.fails())?;
+    let differing = found.run.differences.iter();
+    let components = differing.map(|differing| differing.component).collect();
+    Some((components, found.to_string()))
 }
 
 /// Left out of the checkpoints, and read after none of the cuts.

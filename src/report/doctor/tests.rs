@@ -182,7 +182,7 @@ fn an_adapter_that_was_not_tested_is_said_to_be_so() {
 fn what_hides_drivers_comes_before_an_installation() {
     let mut found = doctor(vec![engine("cpu", true, &[0])], vec![], asked(false, None));
     found.install = Some("apk add mesa-vulkan-swrast".to_owned());
-    let set = |name| Variable::new(name, "/gone".to_owned(), |_| true);
+    let set = |name| Variable::new(name, "/gone".to_owned(), |_| false);
     found.variables = vec![set("VK_DRIVER_FILES"), set("VK_ICD_FILENAMES")];
     found.unset = unset_command(&found.variables);
     found.limited = Some("a limit\u{1b} may be too low".to_owned());

@@ -187,11 +187,14 @@ fn what_a_pass_leaves_open_is_in_the_imported_text() {
         let text = format!("{before}torchrun --nproc-per-node 8 pretrain_gpt.py {MODEL}\n");
         let source = Source::new("run.sh", text);
         let overrides = Overrides::default();
-        let own = loaded(&source, &overrides).unwrap();
-        assert_eq!(own.not_covered.len(), count, "{:?}", own.not_covered);
-        assert_eq!(own.environment_known, is_known);
         let import = imported(&source, &overrides).0.unwrap();
         let written = import.scenario.expect("a scenario");
+        // What is more than plain is not checked as it is: its recipe is what its owner has read.
+        let own = loaded(&source, &overrides);
+        assert_eq!(own.is_ok(), is_known);
+        let own = own.unwrap_or_else(|_| Scenario::from_toml(&written).unwrap());
+        assert_eq!(own.not_covered.len(), count, "{:?}", own.not_covered);
+        assert_eq!(own.environment_known, is_known);
         for text in [written, own.to_toml(Path::new("."))] {
             let again = Scenario::from_toml(&text).unwrap();
             assert_eq!(again.content_hash(), own.content_hash());

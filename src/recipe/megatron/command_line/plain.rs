@@ -195,7 +195,9 @@ impl Scan<'_> {
                 Some('\n') => self.at += 1,
                 Some('#') => self.comment()?,
                 Some(')') => break,
-                Some(_) => drop(self.word(Quotes::Element)?),
+                Some(_) => {
+                    self.word(Quotes::Element)?;
+                }
             }
         }
         self.at += 1;
@@ -303,7 +305,9 @@ impl Scan<'_> {
         while self.blanks()? > 0 {
             match self.peek() {
                 None | Some('\n' | ';') => break,
-                Some(_) => drop(self.word(Quotes::Any)?),
+                Some(_) => {
+                    self.word(Quotes::Any)?;
+                }
             }
         }
         match self.peek() {
@@ -319,11 +323,11 @@ impl Scan<'_> {
             let rest = &self.text[self.at..];
             if rest.starts_with([' ', '\t']) {
                 self.at += 1;
-            } else if rest.starts_with("\\\n") {
+            } else if let Some(next) = rest.strip_prefix("\\\n") {
                 // In the middle of a word it would be one word.
                 let is_word = |c: char| !matches!(c, ' ' | '\t' | '\n');
                 let before = self.text[..self.at].chars().next_back();
-                let behind = rest[2..].chars().next();
+                let behind = next.chars().next();
                 if before.is_some_and(is_word) && behind.is_some_and(is_word) {
                     return Err(self.here());
                 }

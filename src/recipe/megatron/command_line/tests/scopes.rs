@@ -21,7 +21,7 @@ fn environment_is(before: &str, expected: Option<&[&str]>) {
     let shown = |given: &GivenVariable| format!("{}={}", given.name, given.value);
     let env = job.map(|job| job.env.iter().map(shown).collect::<Vec<_>>());
     match expected {
-        Some(expected) => assert_eq!(env.as_deref(), Some(expected).map(texts).as_deref()),
+        Some(expected) => assert_eq!(env.as_deref(), Some(&*texts(expected))),
         None => assert_eq!(env, None, "{before}: {found:?}"),
     }
 }
