@@ -10,11 +10,20 @@ pub fn is_megatron(source: &Source) -> bool {
     kind_of(source).is_some()
 }
 
+/// Endings of a shell script's name.
+const SCRIPTS: [&str; 4] = [".sh", ".bash", ".sbatch", ".slurm"];
+
 /// The kind of a text: by the ending of its name where that decides, else by what stands in it.
 pub fn kind_of(source: &Source) -> Option<GivenKind> {
     let name = source.name.to_ascii_lowercase();
     if name.ends_with(".toml") {
         return None;
+    }
+    // A script may hold a job's whole log, in a comment or in a here-document.
+    let is_script = SCRIPTS.iter().any(|ending| name.ends_with(ending));
+    let text = source.text.trim_start_matches('\u{feff}');
+    if is_script || text.starts_with("#!") {
+        return Some(GivenKind::CommandLine);
     }
     if log::has_block(source) {
         return Some(GivenKind::ArgumentDump);
@@ -22,7 +31,6 @@ pub fn kind_of(source: &Source) -> Option<GivenKind> {
     if name.ends_with(".yaml") || name.ends_with(".yml") {
         return Some(GivenKind::FunctionalTest);
     }
-    let text = source.text.trim_start_matches('\u{feff}');
     if text.lines().any(functional_test::is_entry) {
         return Some(GivenKind::FunctionalTest);
     }

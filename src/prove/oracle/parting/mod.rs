@@ -1,7 +1,7 @@
 //! Two runs of one recipe that are laid out otherwise: what of a step may part, and what does.
 //!
 //! Where tensor-parallel sums have other addends, or rings other members, they are other sums. So
-//! the plans of both runs are compared first ([`differences`]), and each place of a step may part
+//! the plans of both runs are compared first (`structure.rs`), and each place of a step may part
 //! only where a plan differs that acts at or before it. Those are reported with their reasons, all
 //! else is a fault.
 

@@ -1,4 +1,4 @@
-//! REF: a run against what a serial one would have done. [`value`] says *how much*: the values.
+//! REF: a run against what a serial one would have done. `value` says *how much*: the values.
 //! Here is the part that says *who*: which rank and microbatch contributed to each gradient that an
 //! optimizer reads, each exactly once and with the right weight.
 //!

@@ -11,6 +11,7 @@ mod directives;
 mod names;
 mod words;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::super::launch::is_variable_name;
@@ -54,6 +55,7 @@ pub(super) fn first_beyond(text: &str) -> Option<Range<usize>> {
         Ok(shell) => Scan {
             text,
             at: 0,
+            names: BTreeMap::new(),
             is_bash: shell.is_bash,
             launch: None,
             is_list: false,
@@ -73,9 +75,18 @@ pub(super) fn check_shell(text: &str) -> Result<(), Range<usize>> {
     directives::followed(text)
 }
 
+/// What a name holds. As the other one it means its first element, or a part of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Word,
+    Array,
+}
+
 struct Scan<'a> {
     text: &'a str,
     at: usize,
+    /// Names that were assigned, and what each is.
+    names: BTreeMap<&'a str, Kind>,
     /// Arrays, `+=` and `pipefail` are bash's.
     is_bash: bool,
     /// Where the only launch stands.
@@ -163,17 +174,28 @@ impl Scan<'_> {
             return Err(name);
         }
         self.at = name.end;
-        if self.take("+") && !self.is_bash {
+        let adds = self.take("+");
+        if adds && !self.is_bash {
             return Err(name.start..self.at);
         }
         self.at += 1;
-        if self.peek() == Some('(') {
-            return match self.is_bash {
-                true => self.array(),
-                false => Err(self.here()),
-            };
+        let kind = match self.peek() {
+            Some('(') => Kind::Array,
+            _ => Kind::Word,
+        };
+        // What is added to is known; and a name is one kind of thing from first to last.
+        match self.names.get(written) {
+            None if adds => return Err(name),
+            Some(known) if *known != kind => return Err(name),
+            _ => {}
         }
-        self.value(Quotes::Value)
+        match kind {
+            Kind::Array if !self.is_bash => return Err(self.here()),
+            Kind::Array => self.array()?,
+            Kind::Word => self.value(Quotes::Value)?,
+        }
+        self.names.insert(written, kind);
+        Ok(())
     }
 
     /// A value, which may be empty.
@@ -208,16 +230,20 @@ impl Scan<'_> {
     }
 
     /// `NAME` or `NAME=word` behind `export`.
-    fn is_exported(&self, word: &Range<usize>) -> Result<bool, Beyond> {
+    fn is_exported(&mut self, word: &Range<usize>) -> Result<bool, Beyond> {
         let written = &self.text[word.clone()];
         let name = written.split('=').next().unwrap_or_default();
         let is_fit = is_variable_name(name) && !is_of_shell(name);
         // dash splits `A=$B` behind it.
         let is_split = !self.is_bash && written.contains('$');
-        match is_fit && !is_split {
-            true => Ok(true),
-            false => Err(word.clone()),
+        let is_array = self.names.get(name) == Some(&Kind::Array);
+        if !is_fit || is_split || is_array {
+            return Err(word.clone());
         }
+        if written.contains('=') {
+            self.names.insert(name, Kind::Word);
+        }
+        Ok(true)
     }
 
     /// `-e`, `-eux`, `-euo pipefail`.

@@ -61,6 +61,11 @@ pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
             if named.is_empty() {
                 continue;
             }
+            // A list is of several kinds, and what is no GPU counts none.
+            let is_list = value.0.iter().any(|(c, _)| *c == ',');
+            if is_list || (option == "--gres" && !value.starts_with("gpu:")) {
+                continue;
+            }
             // `--gres=gpu:8`, `--gpus-per-node=h100:8`.
             let mut parts = value.0.rsplit(|(c, _)| *c == ':');
             let number = parts.next().unwrap_or_default().to_vec();

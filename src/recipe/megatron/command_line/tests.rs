@@ -193,6 +193,13 @@ fn the_world_comes_from_torchrun_or_slurm() {
         ),
         both
     );
+    // Of two kinds of resources the GPUs are not told apart; and none of the other kind is one.
+    for gres in ["gpu:8,nvme:4", "nvme:4"] {
+        let script = format!(
+            "#SBATCH --gres={gres}\ntorchrun --nproc_per_node $SLURM_GPUS_ON_NODE a.py --a"
+        );
+        assert_eq!(world(&script), ["NNODES=1"], "{gres}");
+    }
     let open = "torchrun --nproc_per_node $GPUS a.py --a";
     assert_eq!(world(open), ["NNODES=1"]);
 }

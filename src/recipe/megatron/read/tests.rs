@@ -42,6 +42,11 @@ fn the_kind_follows_from_name_and_content() {
         Some(GivenKind::FunctionalTest)
     );
     assert_eq!(kind("a.log", block), Some(GivenKind::ArgumentDump));
+    // A job's log in a comment of a script says nothing of the next job.
+    let kept = format!("#!/bin/bash\ntorchrun a.py --a\n# {block}");
+    assert_eq!(kind("a", &kept), Some(GivenKind::CommandLine));
+    let kept = format!("torchrun a.py --a\n# {block}");
+    assert_eq!(kind("A.SBATCH", &kept), Some(GivenKind::CommandLine));
     assert_eq!(kind("a.sh", ""), Some(GivenKind::CommandLine));
     assert_eq!(kind("a", "--num-layers 4"), Some(GivenKind::CommandLine));
     assert_eq!(

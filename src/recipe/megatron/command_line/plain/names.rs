@@ -53,9 +53,28 @@ const OF_SHELL: [&str; 46] = [
 ];
 
 /// Beginnings of more of them; those of `PET_` are options of `torchrun`.
-const BEGINNINGS: [&str; 11] = [
-    "BASH", "COMP", "EPOCH", "GLOB", "HIST", "MAIL", "POSIX", "PROMPT", "PS", "READLINE", "PET_",
+const BEGINNINGS: [&str; 17] = [
+    "BASH",
+    "COMP_",
+    "COMPREPLY",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "HIST",
+    "MAIL",
+    "POSIX",
+    "PROMPT_COMMAND",
+    "PROMPT_DIRTRIM",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS3",
+    "PS4",
+    "READLINE",
+    "PET_",
 ];
+
+/// Read by scripts and by nothing that they start.
+const OF_LAUNCHES: [&str; 3] = ["GPUS_PER_NODE", "NNODES", "NUM_NODES"];
 
 /// Whether an assignment to it does more than assign.
 pub(super) fn is_of_shell(name: &str) -> bool {
@@ -74,5 +93,5 @@ pub(super) fn is_readable(name: &str) -> bool {
 /// Whether bits follow from it: it is to be exported where it is assigned, as an assignment alone
 /// reaches the job only where the caller has exported it.
 pub(super) fn needs_export(name: &str) -> bool {
-    decides_bits(name)
+    decides_bits(name) && !OF_LAUNCHES.contains(&name)
 }

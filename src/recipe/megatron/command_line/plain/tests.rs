@@ -18,12 +18,13 @@ fn beyond(text: &str, at: &str) {
 fn plain_scripts_are_assignments_and_a_launch() {
     for text in [
         "#!/bin/bash\nset -euo pipefail\nexport A=1\nARGS=(\n  --a 1 # one\n  --b \"$1\"\n)\n\
-         torchrun --nproc-per-node 8 \\\n  pretrain_gpt.py ${ARGS[@]} 2>&1 | tee log.txt\n",
+         torchrun --nproc-per-node 8 \\\n  pretrain_gpt.py ${ARGS[@]} \"${ARGS[*]}\" 2>&1 \
+         | tee log.txt\n",
         "export CUDA_DEVICE_MAX_CONNECTIONS=1\nN=${N:-8}\n\
          python pretrain_gpt.py '--a' $N > log\n",
         "#!/usr/bin/env bash\n#SBATCH --nodes=2 -N 4 -t 1:00 # two\n#SBATCH --exclusive\nA=1\n",
         "#!/bin/sh -e\nA=1; export B=2; echo \"is it? [$A]\" >&2\n",
-        "A+=x # b\nB=\nC=\"\"\nD='a b'\"c $A\"d\nE=( )\n",
+        "A=y\nA+=x # b\nB=\nC=\"\"\nD='a b'\"c $A\"d\nE=( )\n",
         "echo a > /dev/null 2>&1\ncd ${A:-/x}\nmkdir -p \"$HOME/x\"\n",
         "A=\"a \\\n b\"\nB=(a \\\n  b)\n# \u{e9}\n",
         "# x\n--num-layers 2 --a 'b c' # d\n--e \"*\"\n",
@@ -52,6 +53,23 @@ fn anything_else_is_beyond() {
         ("A=${B:-$C}\n", "${B:-$C}"),
         ("A=${B:-'x'}\n", "${B:-'x'}"),
         ("A=${B[1]}\n", "${B[1]}"),
+        ("A=$@\n", "$@"),
+        ("A=(\"$@\")\n", "$@"),
+        ("A=\"$*\"\n", "$*"),
+        // What may be empty, or of the caller's.
+        ("A+=x\n", "A"),
+        ("A+=(x)\n", "A"),
+        ("B=${A[@]}\n", "${A[@]}"),
+        ("B=x\nC=${B[@]}\n", "${B[@]}"),
+        // An array is no word, nor the other way round.
+        ("A=()\nB=${A-x}\n", "${A-x}"),
+        ("A=(\"\" x)\nB=${A:-x}\n", "${A:-x}"),
+        ("A=(a)\nB=$A\n", "$A"),
+        ("A=(a)\nA=b\n", "A"),
+        ("A=a\nA=(b)\n", "A"),
+        ("A=(a)\nA+=b\n", "A"),
+        ("A=(a)\nexport A=b\n", "A=b"),
+        ("A=(a)\nexport A\n", "A"),
         ("A=$((1+1))\n", "$("),
         ("A=$[1+1]\n", "$["),
         ("A=$#\n", "$#"),
@@ -269,10 +287,10 @@ fn other_shells_and_what_batch_systems_read_are_beyond() {
     plain(&format!("A=1\n#SBATCH --export=NONE\n{LAUNCH}\n"));
     for line in [
         "A=(1)",
-        "A+=1",
+        "A=1\nA+=1",
         "set -o pipefail",
         "export A=$B",
-        "A=${B[@]}",
+        "B=(1)\nA=${B[@]}",
     ] {
         plain(&format!("#!/bin/bash\n{line}\n"));
         let dash = format!("#!/bin/sh\n{line}\n");

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::super::launch::is_variable_name;
 use super::names::is_readable;
-use super::{Beyond, Scan};
+use super::{Beyond, Kind, Scan};
 
 /// What quotes may hold in a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-word}`, `$1`, `$@`.
+    /// `$NAME`, `${NAME}`, `${NAME[@]}` of an array, `${NAME:-word}`, `$1`.
     fn dollar(&mut self, quotes: Quotes) -> Result<(), Beyond> {
         let start = self.at;
         self.at += 1;
@@ -109,7 +109,9 @@ impl Scan<'_> {
                     false => Err(start..self.at),
                 }
             }
-            Some('0'..='9' | '@' | '*') => {
+            // As many words as the caller gives.
+            Some('@' | '*') => Err(start..self.at + 1),
+            Some('0'..='9') => {
                 self.at += 1;
                 // `$0` is the script's own name.
                 match rest.starts_with('0') {
@@ -120,7 +122,8 @@ impl Scan<'_> {
             Some(c) if is_word(c) => {
                 let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
                 self.at += length;
-                match is_readable(&rest[..length]) {
+                let name = &rest[..length];
+                match is_readable(name) && !self.is_array(name) {
                     true => Ok(()),
                     false => Err(start..self.at),
                 }
@@ -132,13 +135,19 @@ impl Scan<'_> {
         }
     }
 
+    /// Whether the name was assigned an array. Without an index it means the first element, which
+    /// there may be or not.
+    fn is_array(&self, name: &str) -> bool {
+        self.names.get(name) == Some(&Kind::Array)
+    }
+
     /// What stands in `${...}`.
     fn is_plain_expansion(&self, inside: &str) -> bool {
         let all = ["[@]", "[*]"]
             .iter()
             .find_map(|all| inside.strip_suffix(all));
         if let Some(name) = all {
-            return self.is_bash && is_variable_name(name) && is_readable(name);
+            return self.is_bash && self.is_array(name);
         }
         let (name, word) = match inside.split_once('-') {
             Some((name, word)) => (name.strip_suffix(':').unwrap_or(name), word),
@@ -146,7 +155,7 @@ impl Scan<'_> {
         };
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
         let is_position = is_number && !name.starts_with('0');
-        let is_name = is_variable_name(name) && is_readable(name);
+        let is_name = is_variable_name(name) && is_readable(name) && !self.is_array(name);
         let is_plain = |c: char| {
             c.is_ascii_alphanumeric()
                 || matches!(c, '-' | '_' | '.' | '/' | ':' | ',' | '=' | '+' | '%' | '@')

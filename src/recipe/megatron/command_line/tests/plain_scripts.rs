@@ -32,11 +32,13 @@ fn word(choices: &mut Choices) -> String {
         8 => format!("\"${{{name}-e}} z\""),
         9 => format!("\"p ${name} q\"'r s'"),
         10 => choices
-            .of(&["\"${L[@]}\"", "${L[@]}", "\"${L[*]}\"", "${L[*]}", "$L"])
+            .of(&["\"${L[@]}\"", "${L[@]}", "\"${L[*]}\"", "${L[*]}"])
             .to_string(),
-        11 => choices
-            .of(&["\"p${L[@]}q\"", "p${L[*]}q", "\"$L\"", "x$L", "${L}"])
+        // An array without its index is beyond.
+        11 if choices.below(8) == 0 => choices
+            .of(&["$L", "\"$L\"", "x$L", "${L}", "${L-e}", "${L:-d}"])
             .to_string(),
+        11 => choices.of(&["\"p${L[@]}q\"", "p${L[*]}q"]).to_string(),
         12 if choices.below(8) == 0 => choices
             .of(&["$1", "\"$2\"", "\"$@\"", "$*", "\"$*\"", "${1:-f}"])
             .to_string(),
@@ -74,7 +76,7 @@ fn line(choices: &mut Choices) -> String {
             choices.of(&["", ">/dev/null", "# x", ">&2"])
         ),
         11 => choices
-            .of(&["set -x", "set -xo pipefail", "cd .", "# c", "export L"])
+            .of(&["set -x", "set -xo pipefail", "cd .", "# c"])
             .to_string(),
         12 => format!("{name}={first}; export {name}"),
         _ => format!("{name}=  # {first}"),
