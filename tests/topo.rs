@@ -86,8 +86,8 @@ fn another_bucket_size_is_refuted_where_rings_round_and_proved_where_one_rank_ad
     }
     let found = &rings.topo[0];
     assert_eq!(found.verdict, OracleVerdict::Different);
-    assert!(!found.same_plans && found.unexcused.is_none());
-    assert_eq!(found.first_step, Some(1));
+    assert!(!found.same_plans && found.run.unexcused.is_none());
+    assert_eq!(found.run.first_step, Some(1));
     let token = rings.replay.as_deref().expect("a token");
     let token = Token::decode(token).expect("a token that was printed");
     let scenario = load(AS_IT_IS, SMALL_BUCKETS).expect("sound");
@@ -117,7 +117,7 @@ fn other_hosts_part_by_their_rings_and_are_told_where_they_may() {
     let may = outcome(AS_IT_IS, &format!("{hosts}\nmay_differ = true"));
     assert_eq!(may.grade(), Grade::Proved, "{:?}", may.origin);
     assert_eq!(topo_of(&may).verdict, OracleVerdict::EqualInPart);
-    assert!(may.topo[0].first_step.is_some() && may.topo[0].may_differ);
+    assert!(may.topo[0].run.first_step.is_some() && may.topo[0].may_differ);
 }
 
 /// Equal bytes of other sums say something of these inputs only.
@@ -144,10 +144,10 @@ fn fewer_ranks_start_equal_and_forward_equal() {
     assert_eq!(found.grade(), Grade::Proved, "{:?}", found.origin);
     let half = &found.topo[0];
     assert!(
-        half.differing.is_empty() && half.unexcused.is_none(),
+        half.run.differing.is_empty() && half.run.unexcused.is_none(),
         "{half:?}"
     );
-    let first = &half.steps[0];
+    let first = &half.run.steps[0];
     assert_eq!(first.token_losses, first.equal_token_losses);
     assert!(first.token_losses.is_some_and(|losses| losses > 0));
 }
@@ -199,9 +199,10 @@ fn the_norm_is_another_sum_where_shards_are_cut_otherwise() {
     let two = ("world_size = 8", "world_size = 2");
     let found = outcome(two, SMALL_BUCKETS);
     let topo = &found.topo[0];
-    assert!(!topo.same_plans && topo.unexcused.is_none(), "{topo:?}");
+    assert!(!topo.same_plans && topo.run.unexcused.is_none(), "{topo:?}");
     assert!(
-        topo.plans_differ
+        topo.run
+            .plans_differ
             .iter()
             .any(|plan| plan.contains("norm-local")),
         "{topo:?}"
@@ -219,9 +220,10 @@ fn another_mapping_of_ranks_is_told_in_the_norm() {
     let mapped = "[[topo]]\nmay_differ = true\nrecipe.use_tp_pp_dp_mapping = true";
     let found = outcome(stages, mapped);
     let topo = &found.topo[0];
-    assert!(topo.unexcused.is_none(), "{topo:?}");
+    assert!(topo.run.unexcused.is_none(), "{topo:?}");
     assert!(
-        topo.plans_differ
+        topo.run
+            .plans_differ
             .iter()
             .any(|plan| plan.contains("norm-global")),
         "{topo:?}"
@@ -240,7 +242,7 @@ fn buckets_of_torch_are_compared_by_element() {
     let found = outcome(torch, "[[topo]]\nrecipe.bucket_cap_mb = 0.005");
     let topo = &found.topo[0];
     assert!(
-        topo.unexcused.is_none() && topo.differing.is_empty(),
+        topo.run.unexcused.is_none() && topo.run.differing.is_empty(),
         "{topo:?}"
     );
     assert!(!topo.same_plans, "{topo:?}");

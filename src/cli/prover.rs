@@ -105,6 +105,19 @@ fn help_of(error: &CheckError, engine: &EngineChoice) -> Option<&'static str> {
     }
 }
 
+/// What the machine, or its adapter, has too little of.
+fn is_shortage(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Limits { .. }
+            | EngineError::CutShort { .. }
+            | EngineError::OutOfMemory { .. }
+            | EngineError::CodeMemory { .. }
+            | EngineError::DriverMemory { .. }
+            | EngineError::Threads { .. }
+    )
+}
+
 /// How `bitproof` ends when a check could not be carried out.
 pub(super) fn exit_of(error: &CheckError) -> Exit {
     match error {
@@ -118,30 +131,15 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
         CheckError::World(error) => match error {
             WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. } => Exit::Divergent,
             WorldError::NoPlan { .. } => Exit::Usage,
-            WorldError::Engine {
-                source:
-                    EngineError::Limits { .. }
-                    | EngineError::CutShort { .. }
-                    | EngineError::OutOfMemory { .. }
-                    | EngineError::CodeMemory { .. }
-                    | EngineError::DriverMemory { .. }
-                    | EngineError::Threads { .. },
-                ..
-            }
-            | WorldError::Thread { .. } => Exit::NothingChecked,
+            WorldError::Engine { source, .. } if is_shortage(source) => Exit::NothingChecked,
+            WorldError::Thread { .. } => Exit::NothingChecked,
             _ => Exit::Internal,
         },
         CheckError::Stopped(_) => Exit::Divergent,
-        CheckError::Engine(
-            EngineError::NoAdapter { .. }
-            | EngineError::Limits { .. }
-            | EngineError::CutShort { .. }
-            | EngineError::OutOfMemory { .. }
-            | EngineError::CodeMemory { .. }
-            | EngineError::DriverMemory { .. }
-            | EngineError::Threads { .. },
-        )
-        | CheckError::TooLarge(_) => Exit::NothingChecked,
+        CheckError::Engine(EngineError::NoAdapter { .. }) | CheckError::TooLarge(_) => {
+            Exit::NothingChecked
+        }
+        CheckError::Engine(error) if is_shortage(error) => Exit::NothingChecked,
         CheckError::Kernel(_) | CheckError::Engine(_) | CheckError::Internal(_) => Exit::Internal,
     }
 }

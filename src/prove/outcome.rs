@@ -171,7 +171,8 @@ impl From<crate::world::memory::Hazard> for Hazard {
 }
 
 pub use other_runs::{
-    ReshardParting, ReshardResult, ReshardStep, SerialResult, SerialTensor, TopoResult,
+    OtherRunResult, ReshardParting, ReshardResult, ReshardStep, SerialResult, SerialTensor,
+    TopoResult,
 };
 
 pub use crate::world::Access;

@@ -1,7 +1,7 @@
 //! Reproduces what a token names: the same node, the same deviation, the same bits.
 
 use crate::prove::certificate;
-use crate::prove::check::{CheckOptions, Findings, Straight, restarts_of};
+use crate::prove::check::{CheckOptions, Findings, Straight, reference_run, restarts_of};
 use crate::prove::deviation::Course;
 use crate::prove::effect;
 use crate::prove::grade::Verdicts;
@@ -15,7 +15,10 @@ use crate::prove::sweep::{Reach, Sweep, Variable};
 use crate::prove::token::{HAZARD, QUERY, RESHARD, RESTART, TOPO, Token, TokenError, value_of};
 use crate::prove::{Progress, Silent, grade, queries, reversal, witness};
 use crate::scenario::Scenario;
-use crate::world::{NodeId, Owner, RunOptions};
+use crate::world::{NodeId, Owner, RunOptions, RunRecord};
+
+/// What a replay found, and its verdicts.
+type Replayed = (Findings, Verdicts);
 
 /// Runs up to the token's node, tests it on its actual inputs, and carries the deviation on.
 ///
@@ -49,14 +52,15 @@ pub fn replay_any(
         &session.build_hash(),
     )?;
     progress.begin("replay", u64::from(session.scenario.steps));
-    let outcome = match token.variable {
-        RESTART => replay_restart(&mut session, token, options, progress)?,
-        RESHARD => replay_resharding(&mut session, token, options)?,
-        HAZARD => replay_hazard(&mut session, token, options)?,
-        QUERY => replay_query(&mut session, token, options)?,
-        TOPO => replay_topo(&mut session, token, options)?,
-        _ => replay_fold(&mut session, token, options)?,
+    let (findings, verdicts) = match token.variable {
+        RESTART => replay_restart(&mut session, token, progress)?,
+        RESHARD => replay_resharding(&mut session, token)?,
+        HAZARD => replay_hazard(&mut session, token)?,
+        QUERY => replay_query(&mut session, token)?,
+        TOPO => replay_topo(&mut session, token)?,
+        _ => replay_fold(&mut session, token)?,
     };
+    let outcome = certificate::outcome(&session, options, findings, verdicts, Vec::new());
     progress.end();
     Ok((*token, outcome))
 }
@@ -78,14 +82,20 @@ fn fitting<'a>(
 }
 
 /// A token of this scenario and build always reproduces: one that does not was never printed.
-const NOT_A_DIFFERENCE: &str =
-    "what the token names does not part here: it was not printed by a check of this scenario";
+fn not_a_difference() -> CheckError {
+    let message =
+        "what the token names does not part here: it was not printed by a check of this scenario";
+    CheckError::Input(message.to_string())
+}
 
-fn replay_fold(
-    session: &mut Session,
-    token: &Token,
-    options: CheckOptions,
-) -> Result<Outcome, CheckError> {
+/// The reference run that most of them are compared with.
+fn reference_of(session: &mut Session) -> Result<(RunRecord, Sweep), CheckError> {
+    let mut sweep = Sweep::new(session.sweep_options());
+    let reference = reference_run(session, &mut sweep)?;
+    Ok((reference, sweep))
+}
+
+fn replay_fold(session: &mut Session, token: &Token) -> Result<Replayed, CheckError> {
     check_node(session, token.node)?;
     let last = session.scenario.steps;
     let recorded = RunOptions {
@@ -106,19 +116,13 @@ fn replay_fold(
         effect,
         ..Findings::of_replay(reference, sweep)
     };
-    Ok(certificate::outcome(
-        session,
-        options,
-        findings,
-        verdicts,
-        Vec::new(),
-    ))
+    Ok((findings, verdicts))
 }
 
 /// The reach of the sweep's finding, if it is the one that the token names.
 fn reproduced(session: &Session, sweep: &Sweep, token: &Token) -> Result<Reach, CheckError> {
     let Some(finding) = sweep.first.values().next() else {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+        return Err(not_a_difference());
     };
     let reach = match &finding.variable {
         Variable::Placement { .. } => Reach::Across,
@@ -149,9 +153,8 @@ fn check_node(session: &Session, node: NodeId) -> Result<(), CheckError> {
 fn replay_restart(
     session: &mut Session,
     token: &Token,
-    options: CheckOptions,
     progress: &dyn Progress,
-) -> Result<Outcome, CheckError> {
+) -> Result<Replayed, CheckError> {
     let lists = &session.scenario.checkpoint.restarts;
     let list = lists
         .get(token.value as usize)
@@ -160,8 +163,7 @@ fn replay_restart(
         let message = "this scenario has no such restart: the token is damaged";
         return Err(CheckError::Input(message.to_string()));
     };
-    let mut sweep = Sweep::new(session.sweep_options());
-    let reference = crate::prove::check::reference_run(session, &mut sweep)?;
+    let (reference, sweep) = reference_of(session)?;
     let snapshots = snapshot::compare(session, &reference)?;
     let straight = Straight {
         reference: &reference,
@@ -170,7 +172,7 @@ fn replay_restart(
     };
     let found = restarts_of(session, &straight, &[list], progress)?;
     if found.iter().all(|(_, resumption)| resumption.is_equal()) {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+        return Err(not_a_difference());
     }
     let verdicts = grade::of_replayed_restart(&found);
     let findings = Findings {
@@ -178,31 +180,20 @@ fn replay_restart(
         snapshots,
         ..Findings::of_replay(reference, sweep)
     };
-    Ok(certificate::outcome(
-        session,
-        options,
-        findings,
-        verdicts,
-        Vec::new(),
-    ))
+    Ok((findings, verdicts))
 }
 
 /// Turns the one pair round that the token names.
-fn replay_hazard(
-    session: &mut Session,
-    token: &Token,
-    options: CheckOptions,
-) -> Result<Outcome, CheckError> {
-    let mut sweep = Sweep::new(session.sweep_options());
-    let mut reference = crate::prove::check::reference_run(session, &mut sweep)?;
+fn replay_hazard(session: &mut Session, token: &Token) -> Result<Replayed, CheckError> {
+    let (mut reference, _) = reference_of(session)?;
     let place = token.value as usize;
     if place >= reference.hazards.len() {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+        return Err(not_a_difference());
     }
     let mut hazards = vec![reference.hazards.swap_remove(place)];
     let reversals = reversal::turn_round(session, Course::Straight, &mut hazards, &Silent)?;
     let Some(consequence) = reversals.consequences.first() else {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+        return Err(not_a_difference());
     };
     let verdicts = Verdicts {
         within: Some(grade::of_replayed_hazard(consequence)),
@@ -216,30 +207,19 @@ fn replay_hazard(
         },
         ..Findings::of_replay(reference, Sweep::new(session.sweep_options()))
     };
-    Ok(certificate::outcome(
-        session,
-        options,
-        findings,
-        verdicts,
-        Vec::new(),
-    ))
+    Ok((findings, verdicts))
 }
 
 /// Gives the one query that the token names its other answer.
-fn replay_query(
-    session: &mut Session,
-    token: &Token,
-    options: CheckOptions,
-) -> Result<Outcome, CheckError> {
-    let mut sweep = Sweep::new(session.sweep_options());
-    let reference = crate::prove::check::reference_run(session, &mut sweep)?;
+fn replay_query(session: &mut Session, token: &Token) -> Result<Replayed, CheckError> {
+    let (reference, _) = reference_of(session)?;
     let query = reference.queries.get(token.value as usize);
     let Some(query) = query.filter(|query| query.open) else {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+        return Err(not_a_difference());
     };
     let found = queries::deny_all(session, vec![query], &Silent)?;
     if found.worst.is_none() {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+        return Err(not_a_difference());
     }
     let verdicts = Verdicts {
         within: Some(found.grade()),
@@ -249,21 +229,11 @@ fn replay_query(
         queries: found,
         ..Findings::of_replay(reference, Sweep::new(session.sweep_options()))
     };
-    Ok(certificate::outcome(
-        session,
-        options,
-        findings,
-        verdicts,
-        Vec::new(),
-    ))
+    Ok((findings, verdicts))
 }
 
 /// Resumes on the one layout, after the one step, that the token names.
-fn replay_resharding(
-    session: &mut Session,
-    token: &Token,
-    options: CheckOptions,
-) -> Result<Outcome, CheckError> {
+fn replay_resharding(session: &mut Session, token: &Token) -> Result<Replayed, CheckError> {
     let plan = &session.scenario.checkpoint;
     let (layout, cut) = (plan.reshard.get(token.value as usize), token.node.step);
     let exists = plan.cuts().contains(&cut) && cut < session.scenario.steps;
@@ -271,8 +241,7 @@ fn replay_resharding(
         let message = "this scenario has no such resume on another layout: the token is damaged";
         return Err(CheckError::Input(message.to_string()));
     };
-    let mut sweep = Sweep::new(session.sweep_options());
-    let reference = crate::prove::check::reference_run(session, &mut sweep)?;
+    let (reference, sweep) = reference_of(session)?;
     let mut resharded = session.resharded(layout)?;
     let resume = Resume {
         straight: session,
@@ -282,35 +251,24 @@ fn replay_resharding(
     };
     let found = resume.on(&mut resharded)?;
     if !found.run.fails() {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+        return Err(not_a_difference());
     }
     let verdicts = grade::of_replayed_resharding(&found.run);
     let findings = Findings {
         reshardings: vec![found],
         ..Findings::of_replay(reference, sweep)
     };
-    Ok(certificate::outcome(
-        session,
-        options,
-        findings,
-        verdicts,
-        Vec::new(),
-    ))
+    Ok((findings, verdicts))
 }
 
 /// Runs the one variation that the token names beside the scenario's own run.
-fn replay_topo(
-    session: &mut Session,
-    token: &Token,
-    options: CheckOptions,
-) -> Result<Outcome, CheckError> {
+fn replay_topo(session: &mut Session, token: &Token) -> Result<Replayed, CheckError> {
     let variation = session.scenario.topo.get(token.value as usize).cloned();
     let Some(variation) = variation else {
         let message = "this scenario has no such size or place: the token is damaged";
         return Err(CheckError::Input(message.to_string()));
     };
-    let mut sweep = Sweep::new(session.sweep_options());
-    let reference = crate::prove::check::reference_run(session, &mut sweep)?;
+    let (reference, sweep) = reference_of(session)?;
     let varied = Varied {
         straight: session,
         reference: &reference,
@@ -318,20 +276,14 @@ fn replay_topo(
     };
     let found = varied.as_in(&variation)?;
     if !found.fails() {
-        return Err(CheckError::Input(NOT_A_DIFFERENCE.to_string()));
+        return Err(not_a_difference());
     }
     let verdicts = grade::of_replayed_topo(&found);
     let findings = Findings {
         topo: vec![found],
         ..Findings::of_replay(reference, sweep)
     };
-    Ok(certificate::outcome(
-        session,
-        options,
-        findings,
-        verdicts,
-        Vec::new(),
-    ))
+    Ok((findings, verdicts))
 }
 
 #[cfg(test)]

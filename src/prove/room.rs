@@ -203,20 +203,17 @@ impl<'a> Need<'a> {
         let of_driver = driver.map_or(0, |driver| driver.threads);
         let threads = [ranks, self.workers, of_driver, 1].into_iter();
         let threads = threads.fold(0, u64::saturating_add);
-        let (driver, reserved) = match bound {
-            Bound::Addresses => (
-                driver.map_or(0, |driver| driver.addresses(&self.limits)),
-                threads.min(malloc_arenas).saturating_mul(MALLOC_ADDRESSES),
-            ),
+        let reserved = match bound {
+            Bound::Addresses => threads.min(malloc_arenas).saturating_mul(MALLOC_ADDRESSES),
             // What is reserved cannot be written until it is used.
-            Bound::Data => (driver.map_or(0, |driver| driver.data(&self.limits)), 0),
+            Bound::Data => 0,
         };
         let parts = [
             self.memory.total(),
             ranks * STACK_BYTES as u64,
             self.workers.saturating_mul(WORKER_STACK_BYTES),
             reserved,
-            driver,
+            driver.map_or(0, |driver| driver.counted(bound, &self.limits)),
         ];
         parts.into_iter().fold(0, u64::saturating_add)
     }
@@ -246,10 +243,7 @@ fn too_tight(limits: Limits) -> Option<String> {
         devices: 1,
         threads: 2,
     };
-    let needed = |bound: Bound| match bound {
-        Bound::Addresses => driver.addresses(&limits),
-        Bound::Data => driver.data(&limits),
-    };
+    let needed = |bound: Bound| driver.counted(bound, &limits);
     let tight = |bound: &Bound| {
         bound
             .of(&limits)
@@ -472,8 +466,11 @@ mod tests {
         for options in [races, wgpu(2)] {
             let driver = Driver::of(&options, 16).expect("an adapter is opened");
             let more = |bound| need(&options, bound, 4) - need(&cpu, bound, 4);
-            assert_eq!(more(Bound::Addresses), driver.addresses(&limits));
-            assert_eq!(more(Bound::Data), driver.data(&limits));
+            assert_eq!(
+                more(Bound::Addresses),
+                driver.counted(Bound::Addresses, &limits)
+            );
+            assert_eq!(more(Bound::Data), driver.counted(Bound::Data, &limits));
         }
     }
 

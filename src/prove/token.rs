@@ -8,12 +8,12 @@
 //! 4 bytes   build: start of the hash over kernels, engine and built-in text
 //! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart, `RESHARD`
 //!           for a resume on another layout, `HAZARD` for a pair that nothing orders, `QUERY` for
-//!           the other answer to a question
+//!           the other answer to a question, `TOPO` for another size or place
 //! varint    value: of placement, its number; of an arrival order, 1 + the place of the one pair
 //!           of neighbours that changes places, or `AS_FOUND`; of a restart, its list's place; of
 //!           a resume on another layout, the layout's place; of a hazard or a query, its place
-//!           in the reference run's list
-//! varint    step; of a restart or such a resume, the cut; of a hazard or a query 0
+//!           in the reference run's list; of a size or place, its place in `[[topo]]`
+//! varint    step; of a restart or such a resume, the cut; of the last three 0
 //! varint    owner of the fold: twice the rank, or twice the communicator plus one
 //! varint    ordinal of the fold among its owner's of that step
 //! varint    element of the fold's output
@@ -22,7 +22,7 @@
 //! A varint has seven bits a byte, low bits first. The text is Crockford's base 32: no letter that
 //! looks like a digit, upper or lower case, hyphens ignored. 31 to 44 characters for every node of
 //! runs up to 16,384 steps, 8,192 ranks, 2,097,152 folds a rank and step, and 2^28 elements. A
-//! restart, resume, hazard or query has no fold: rank 0's first one and element 0 stand for it.
+//! restart, resume and the like have no fold: rank 0's first one and element 0 stand for it.
 
 use crate::prove::session::Session;
 use crate::prove::sweep::{Finding, Variable};

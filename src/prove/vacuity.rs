@@ -34,19 +34,12 @@ fn commuting(topo: &Topo) -> Vec<VacuityFinding> {
     if topo.may_differ || topo.fails() {
         return Vec::new();
     }
-    let few = topo
-        .too_few
-        .iter()
-        .map(|(family, here, full)| VacuityFinding {
-            family: *family,
-            reason: VacuityReason::TooFewAddends,
-            site: None,
-            points: 0,
-            addends_here: *here,
-            addends_at_full_size: u64::from(*full),
-            change: format!("{} >= 3 (4 or 8 say more)", key(*family)),
-        });
-    few.collect()
+    let few = topo.too_few.iter();
+    few.map(|(family, here, full)| VacuityFinding {
+        reason: VacuityReason::TooFewAddends,
+        ..absent_family(*family, *here, u64::from(*full))
+    })
+    .collect()
 }
 
 /// Steps whose loss or norm is no finite number. What proves an order proves it for finite inputs,

@@ -56,12 +56,6 @@ pub struct Variation {
     pub may_differ: bool,
 }
 
-/// A variation that is read, and where it stands.
-pub(super) struct Given {
-    pub variation: Variation,
-    allocation: Option<allocation::Given>,
-}
-
 /// Reads all variations of `base`.
 pub(super) fn read(reader: &mut Reader<'_>, site: &Site<'_>, base: &Recipe) -> Vec<Variation> {
     let Some(items) = reader.array("topo", "an array of tables, `[[topo]]`") else {
@@ -75,19 +69,15 @@ pub(super) fn read(reader: &mut Reader<'_>, site: &Site<'_>, base: &Recipe) -> V
     }
     let mut all: Vec<Variation> = Vec::new();
     for item in items {
-        let Some(given) = one(reader, item, site, base) else {
+        let Some(variation) = one(reader, item, site, base) else {
             continue;
         };
-        if all.iter().any(|other| other.name == given.variation.name) {
-            let message = format!("two variations are called `{}`", given.variation.name);
+        if all.iter().any(|other| other.name == variation.name) {
+            let message = format!("two variations are called `{}`", variation.name);
             reader.complain("same-name", message, item, "give it a `name` of its own");
             continue;
         }
-        if let Some(found) = &given.allocation {
-            let found = std::slice::from_ref(found);
-            allocation::fit(found, &given.variation.recipe, reader.findings);
-        }
-        all.push(given.variation);
+        all.push(variation);
     }
     all
 }
@@ -119,7 +109,7 @@ pub(super) fn judge(
     reader.findings.push(finding);
 }
 
-fn one(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>, base: &Recipe) -> Option<Given> {
+fn one(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>, base: &Recipe) -> Option<Variation> {
     let Value::Table(table) = &item.value else {
         return reader.wrong_type("topo", item, "a table", None).value;
     };
@@ -147,17 +137,16 @@ fn one(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>, base: &Recipe) -> 
         return None;
     }
     moved_generators(base, &recipe, &item.place, reader.findings)?;
-    let file = allocation.as_ref().map(|given| given.file.clone());
-    let name = name.unwrap_or_else(|| called(&changes, file.as_ref()));
-    Some(Given {
-        variation: Variation {
-            name,
-            changes,
-            recipe,
-            allocation: file,
-            may_differ,
-        },
+    let allocation = allocation.map(|given| {
+        allocation::fit(std::slice::from_ref(&given), &recipe, reader.findings);
+        given.file
+    });
+    Some(Variation {
+        name: name.unwrap_or_else(|| called(&changes, allocation.as_ref())),
+        changes,
+        recipe,
         allocation,
+        may_differ,
     })
 }
 

@@ -135,9 +135,9 @@ fn a_whole_check_tells_of_each_layout() {
     for result in &found.reshardings {
         assert_eq!(result.verdict, OracleVerdict::Different);
         assert!(
-            result.differing[0].contains("exp-avg"),
+            result.run.differing[0].contains("exp-avg"),
             "{:?}",
-            result.differing
+            result.run.differing
         );
     }
 }

@@ -4,11 +4,45 @@ use serde::Serialize;
 
 use super::OracleVerdict;
 use crate::fault::Component;
-use crate::prove::oracle::parting::LaterStep;
+use crate::prove::oracle::parting::{LaterStep, OtherRun};
 use crate::prove::oracle::reference::Values;
 use crate::prove::oracle::reshard::Resharding;
 use crate::prove::oracle::topo::Topo;
 use crate::prove::sweep::Reach;
+
+/// What a run on another layout showed, against the straight run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OtherRunResult {
+    /// Whole tensors and words that were compared before the first step, and the tensors that
+    /// differ there.
+    pub tensors: u64,
+    pub words: u64,
+    pub differing: Vec<String>,
+    /// Components that the other layout cannot take over.
+    pub not_carried: Vec<Component>,
+    /// Why steps need not agree: sums that the layouts do not share.
+    pub plans_differ: Vec<String>,
+    pub steps: Vec<ReshardStep>,
+    /// The first step whose bits part from the straight run's.
+    pub first_step: Option<u32>,
+    /// The first place that parts although no plan differs that acts at or before it.
+    pub unexcused: Option<String>,
+}
+
+impl From<&OtherRun> for OtherRunResult {
+    fn from(run: &OtherRun) -> OtherRunResult {
+        OtherRunResult {
+            tensors: run.tensors,
+            words: run.words,
+            differing: run.differences.iter().map(ToString::to_string).collect(),
+            not_carried: run.not_carried.iter().copied().collect(),
+            plans_differ: run.plans.iter().map(ToString::to_string).collect(),
+            steps: run.steps.iter().map(ReshardStep::from).collect(),
+            first_step: run.parting().map(|parting| parting.step),
+            unexcused: run.unexcused().map(ToString::to_string),
+        }
+    }
+}
 
 /// A resume on another layout: the state at the load, and how far later steps agree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,19 +54,8 @@ pub struct ReshardResult {
     /// `Different` where the state differs at the load, or later bits part though no plan differs
     /// that acts before them; `EqualInPart` where later steps read what is not carried over.
     pub verdict: OracleVerdict,
-    /// Whole tensors and words that were compared at the load, and the tensors that differ there.
-    pub tensors: u64,
-    pub words: u64,
-    pub differing: Vec<String>,
-    /// Components that the other layout cannot take over.
-    pub not_carried: Vec<Component>,
-    /// Why later steps need not agree: sums that the layouts do not share.
-    pub plans_differ: Vec<String>,
-    pub steps: Vec<ReshardStep>,
-    /// The first step after the load whose bits part from the straight run's.
-    pub first_step: Option<u32>,
-    /// The first place that parts although no plan differs that acts at or before it.
-    pub unexcused: Option<String>,
+    #[serde(flatten)]
+    pub run: OtherRunResult,
     /// Choice points of the resumed run, those that are sensitive on one allocation, and those that
     /// part across allocations.
     pub points: u64,
@@ -79,19 +102,7 @@ impl From<&Resharding> for ReshardResult {
                 (false, true) => OracleVerdict::EqualInPart,
                 (false, false) => OracleVerdict::Equal,
             },
-            tensors: found.run.tensors,
-            words: found.run.words,
-            differing: found
-                .run
-                .differences
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-            not_carried: found.run.not_carried.iter().copied().collect(),
-            plans_differ: found.run.plans.iter().map(ToString::to_string).collect(),
-            steps: found.run.steps.iter().map(ReshardStep::from).collect(),
-            first_step: found.run.parting().map(|parting| parting.step),
-            unexcused: found.run.unexcused().map(ToString::to_string),
+            run: OtherRunResult::from(&found.run),
             points: found.run.points,
             sensitive: count(Reach::Within),
             sensitive_across: count(Reach::Across),
@@ -112,42 +123,25 @@ pub struct TopoResult {
     pub verdict: OracleVerdict,
     /// Every sum has one plan on both sides: equal for all finite inputs.
     pub same_plans: bool,
-    /// Whole tensors and words that were compared before the first step, and those that differ.
-    pub tensors: u64,
-    pub words: u64,
-    pub differing: Vec<String>,
-    pub not_carried: Vec<Component>,
-    /// Sums that the two do not share.
-    pub plans_differ: Vec<String>,
-    pub steps: Vec<ReshardStep>,
-    pub first_step: Option<u32>,
-    /// The first place that parts although no plan differs that acts at or before it.
-    pub unexcused: Option<String>,
+    #[serde(flatten)]
+    pub run: OtherRunResult,
     pub summary: String,
 }
 
 impl From<&Topo> for TopoResult {
     fn from(found: &Topo) -> TopoResult {
         let run = &found.run;
-        let parting = run.parting();
         TopoResult {
             name: found.name.clone(),
             changes: found.changes.clone(),
             may_differ: found.may_differ,
-            verdict: match (found.fails(), parting.is_some()) {
+            verdict: match (found.fails(), run.parting().is_some()) {
                 (true, _) => OracleVerdict::Different,
                 (false, true) => OracleVerdict::EqualInPart,
                 (false, false) => OracleVerdict::Equal,
             },
             same_plans: run.plans.is_empty(),
-            tensors: run.tensors,
-            words: run.words,
-            differing: run.differences.iter().map(ToString::to_string).collect(),
-            not_carried: run.not_carried.iter().copied().collect(),
-            plans_differ: run.plans.iter().map(ToString::to_string).collect(),
-            steps: run.steps.iter().map(ReshardStep::from).collect(),
-            first_step: parting.map(|parting| parting.step),
-            unexcused: run.unexcused().map(ToString::to_string),
+            run: OtherRunResult::from(run),
             summary: found.to_string(),
         }
     }

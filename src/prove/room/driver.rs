@@ -1,7 +1,7 @@
 //! What the driver of an adapter takes beside the arenas, measured with lavapipe of Mesa 22.3.6
 //! (LLVM 15). A graphics card's driver is counted alike: nothing is known of it beforehand.
 
-use super::limits::Limits;
+use super::limits::{Bound, Limits};
 use crate::engine::{EngineChoice, POOL_VARIABLE, devices_at_most, driver_is_threadless};
 use crate::prove::CheckOptions;
 use crate::prove::oracle::r2r;
@@ -65,18 +65,16 @@ impl Driver {
         LIBRARY_BYTES + self.devices.saturating_mul(DEVICE_BYTES)
     }
 
-    pub fn addresses(&self, limits: &Limits) -> u64 {
-        LIBRARY_ADDRESSES.saturating_add(self.of_devices(limits))
-    }
-
-    pub fn data(&self, limits: &Limits) -> u64 {
-        LIBRARY_DATA.saturating_add(self.of_devices(limits))
-    }
-
-    fn of_devices(&self, limits: &Limits) -> u64 {
+    /// What of it a limit counts.
+    pub fn counted(&self, bound: Bound, limits: &Limits) -> u64 {
+        let library = match bound {
+            Bound::Addresses => LIBRARY_ADDRESSES,
+            Bound::Data => LIBRARY_DATA,
+        };
         let stack = limits.stack.unwrap_or(STACK_UNLIMITED);
         let stacks = self.threads.saturating_mul(stack);
-        stacks.saturating_add(self.devices.saturating_mul(DEVICE_ADDRESSES))
+        let devices = self.devices.saturating_mul(DEVICE_ADDRESSES);
+        library.saturating_add(stacks).saturating_add(devices)
     }
 }
 
@@ -132,10 +130,12 @@ mod tests {
             let limits = limits(stack);
             let more = DEVICE_ADDRESSES + bytes;
             let [many, few] = [driver(9), driver(8)];
-            assert_eq!(many.addresses(&limits) - few.addresses(&limits), more);
-            assert_eq!(many.data(&limits) - few.data(&limits), more);
+            for bound in Bound::ALL {
+                let counted = |driver: Driver| driver.counted(bound, &limits);
+                assert_eq!(counted(many) - counted(few), more);
+            }
         }
-        let endless = driver(9).addresses(&limits(Some(u64::MAX)));
+        let endless = driver(9).counted(Bound::Addresses, &limits(Some(u64::MAX)));
         assert_eq!(endless, u64::MAX);
     }
 }

@@ -10,9 +10,6 @@ pub fn is_megatron(source: &Source) -> bool {
     kind_of(source).is_some()
 }
 
-/// Endings of a shell script's name.
-const SCRIPTS: [&str; 4] = [".sh", ".bash", ".sbatch", ".slurm"];
-
 /// The kind of a text: by the ending of its name where that decides, else by what stands in it.
 pub fn kind_of(source: &Source) -> Option<GivenKind> {
     let name = source.name.to_ascii_lowercase();
@@ -20,9 +17,7 @@ pub fn kind_of(source: &Source) -> Option<GivenKind> {
         return None;
     }
     // A script may hold a job's whole log, in a comment or in a here-document.
-    let is_script = SCRIPTS.iter().any(|ending| name.ends_with(ending));
-    let text = source.text.trim_start_matches('\u{feff}');
-    if is_script || text.starts_with("#!") {
+    if command_line::is_script(source) {
         return Some(GivenKind::CommandLine);
     }
     if log::has_block(source) {
@@ -31,6 +26,7 @@ pub fn kind_of(source: &Source) -> Option<GivenKind> {
     if name.ends_with(".yaml") || name.ends_with(".yml") {
         return Some(GivenKind::FunctionalTest);
     }
+    let text = source.text.trim_start_matches('\u{feff}');
     if text.lines().any(functional_test::is_entry) {
         return Some(GivenKind::FunctionalTest);
     }

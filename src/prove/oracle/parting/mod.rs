@@ -21,8 +21,10 @@ pub use acts::{Acts, Parameters};
 pub use judge::Parting;
 pub(super) use judge::{FORWARD, Judge};
 pub use other_run::OtherRun;
+pub(super) use other_run::options;
+use steps::compared;
 pub use steps::{LaterStep, MetricPair, TokenLosses};
-pub(super) use steps::{by_sample, compared, metrics, token_losses};
+pub(super) use steps::{by_sample, metrics, token_losses};
 pub use structure::PlanDifference;
 pub(super) use structure::{differences, masks_differ};
 

@@ -1,13 +1,16 @@
 //! What a run on another layout showed, against the straight run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use super::{LaterStep, Parting, PlanDifference};
+use super::{Judge, Kept, LaterStep, Parting, PlanDifference, Side, compared, differences};
 use crate::fault::Component;
 use crate::numerics::ladder::Rung;
+use crate::prove::memory;
+use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
-use crate::train::{CanonicalError, StateDifference};
-use crate::world::{Drift, Hazard, RunRecord};
+use crate::train::{CanonicalError, CanonicalState, StateDifference, TrainOptions};
+use crate::world::{Drift, Hazard, RunOptions, RunRecord};
 
 /// Differing tensors that a report names.
 const DIFFERENCES_SHOWN: usize = 4;
@@ -37,7 +40,60 @@ pub struct OtherRun {
     pub hazards: Vec<Hazard>,
 }
 
+/// How a run is run that is laid beside the straight one.
+pub(in crate::prove::oracle) fn options(straight: &Session) -> RunOptions {
+    RunOptions {
+        keep_setup: true,
+        hazard_steps_max: 1,
+        checkpoint_after: memory::states_kept(&straight.scenario),
+        ..RunOptions::default()
+    }
+}
+
+/// Whole tensors, or why there are none.
+type Whole = Result<CanonicalState, CanonicalError>;
+
 impl OtherRun {
+    /// Compares the states before the first step, less what is not carried over and what `unread`
+    /// names. Whether both are states of one layout.
+    pub(in crate::prove::oracle) fn compare_before(
+        &mut self,
+        (straight, other): (Whole, Whole),
+        options: &TrainOptions,
+        unread: &BTreeSet<Component>,
+    ) -> bool {
+        let (straight, other) = match (straight, other) {
+            (Ok(straight), Ok(other)) => (straight, other),
+            (Err(error), _) | (_, Err(error)) => {
+                self.refused = Some(error);
+                return false;
+            }
+        };
+        self.not_carried = straight.not_carried_to(options);
+        let left = &self.not_carried;
+        let counts = |component| !left.contains(&component) && !unread.contains(&component);
+        (self.tensors, self.words) = straight.size(counts);
+        self.differences = straight.differences(&other, counts);
+        true
+    }
+
+    /// Compares these steps, once the states before them are, and finds what excuses each parting.
+    pub(in crate::prove::oracle) fn compare_steps(
+        &mut self,
+        sides: (Side<'_>, Side<'_>),
+        kept: (Kept<'_>, Kept<'_>),
+        steps: Range<u32>,
+    ) {
+        self.plans = differences(sides);
+        let counts = |component| !self.not_carried.contains(&component);
+        self.steps = compared(sides, kept, steps, counts);
+        let judge = Judge {
+            plans: &self.plans,
+            clips: sides.0.session.options.clip_grad > 0.0,
+        };
+        judge.judge(&mut self.steps, self.differences.is_empty());
+    }
+
     /// Takes what the run itself showed.
     pub(in crate::prove::oracle) fn take(&mut self, record: RunRecord, sweep: Sweep) {
         self.points = sweep.points();

@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 use crate::fault::Component;
 use crate::prove::Progress;
-use crate::prove::memory;
-use crate::prove::oracle::parting::{self, Judge, Kept, LaterStep, OtherRun, Parting, Side, whole};
+use crate::prove::oracle::parting::{self, Kept, OtherRun, Parting, Side, whole};
 use crate::prove::oracle::res;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Sums, Sweep};
@@ -132,31 +131,32 @@ impl Resume<'_> {
             }
         };
         let last = self.straight.scenario.steps;
-        let options = RunOptions {
-            keep_setup: true,
-            hazard_steps_max: 1,
-            checkpoint_after: memory::states_kept(&self.straight.scenario),
-            ..RunOptions::default()
-        };
+        let options = parting::options(self.straight);
         let mut sweep = Sweep::new(session.sweep_options());
         let steps = self.cut + 1..last + 1;
-        let resumed = session.run(&options, steps, Some(Arc::new(parts)), &mut sweep)?;
+        let parts = Some(Arc::new(parts));
+        let resumed = session.run(&options, steps.clone(), parts, &mut sweep)?;
         found.unread = res::unread(self.reference, self.cut, &omitted);
-        self.compare_at_load(session, &resumed, &mut found);
+        // Nothing is left out of the straight run's; the other's is what its memory holds.
+        let loaded = (
+            whole(self.straight, self.cut, state),
+            whole(session, self.cut, &resumed.setup_state),
+        );
+        let unread = &found.unread;
+        found.run.compare_before(loaded, &session.options, unread);
         let left: Vec<Component> = found.run.not_carried.iter().copied().collect();
         found
             .unread
             .extend(res::unread(self.reference, self.cut, &left));
         let names = (from.to_string(), to.to_string());
         let sides = self.sides((&names.0, &names.1), session, &sweep.sums);
-        found.run.plans = parting::differences(sides);
         found.masks_differ = parting::masks_differ(&self.straight.options, &session.options);
-        found.run.steps = self.later_steps(sides, &resumed, &found.run.not_carried);
-        let judge = Judge {
-            plans: &found.run.plans,
-            clips: self.straight.options.clip_grad > 0.0,
-        };
-        judge.judge(&mut found.run.steps, found.run.differences.is_empty());
+        let kept = |record, before| Kept { record, before };
+        let kept = (
+            kept(self.reference, state),
+            kept(&resumed, &resumed.setup_state),
+        );
+        found.run.compare_steps(sides, kept, steps);
         found.run.take(resumed, sweep);
         Ok(found)
     }
@@ -177,27 +177,6 @@ impl Resume<'_> {
         Ok(whole.scatter(&session.options))
     }
 
-    /// The straight run's state at the cut, nothing left out, against what the resumed run's memory
-    /// holds before its first step.
-    fn compare_at_load(&self, session: &Session, resumed: &RunRecord, found: &mut Resharding) {
-        let kept = &self.reference.checkpoints[&self.cut];
-        let straight = whole(self.straight, self.cut, kept);
-        let loaded = whole(session, self.cut, &resumed.setup_state);
-        let (straight, loaded) = match (straight, loaded) {
-            (Ok(straight), Ok(loaded)) => (straight, loaded),
-            (Err(error), _) | (_, Err(error)) => {
-                found.run.refused = Some(error);
-                return;
-            }
-        };
-        found.run.not_carried = straight.not_carried_to(&session.options);
-        let counts = |component: Component| {
-            !found.run.not_carried.contains(&component) && !found.unread.contains(&component)
-        };
-        (found.run.tensors, found.run.words) = straight.size(counts);
-        found.run.differences = straight.differences(&loaded, counts);
-    }
-
     /// The straight run and the one of `session`, whose sums are `resumed`.
     fn sides<'s>(
         &'s self,
@@ -216,22 +195,6 @@ impl Resume<'_> {
             sums: resumed,
         };
         (straight, other)
-    }
-
-    fn later_steps(
-        &self,
-        sides: (Side<'_>, Side<'_>),
-        resumed: &RunRecord,
-        not_carried: &BTreeSet<Component>,
-    ) -> Vec<LaterStep> {
-        let kept = |record, before| Kept { record, before };
-        let kept = (
-            kept(self.reference, &self.reference.checkpoints[&self.cut]),
-            kept(resumed, &resumed.setup_state),
-        );
-        let steps = self.cut + 1..self.straight.scenario.steps + 1;
-        let counts = |component| !not_carried.contains(&component);
-        parting::compared(sides, kept, steps, counts)
     }
 }
 

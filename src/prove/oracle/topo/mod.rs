@@ -9,17 +9,16 @@
 
 mod planted;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::prove::full_size::FullSizeCounts;
-use crate::prove::oracle::parting::{
-    self, Judge, Kept, OtherRun, Parting, PlanDifference, Side, whole,
-};
+use crate::prove::oracle::parting::{self, Kept, OtherRun, Parting, PlanDifference, Side, whole};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Sums, Sweep, SweepOptions};
 use crate::prove::{Progress, memory};
 use crate::scenario::{Scenario, Variation};
-use crate::world::{Family, RunOptions, RunRecord};
+use crate::world::{Family, RunRecord};
 
 pub use planted::plant;
 
@@ -75,14 +74,14 @@ pub fn vary_all(
     sums: &Sums,
     progress: &dyn Progress,
 ) -> Result<Vec<Topo>, CheckError> {
+    let varied = Varied {
+        straight,
+        reference,
+        sums,
+    };
     let mut found = Vec::new();
     for variation in &straight.scenario.topo {
-        let run = Varied {
-            straight,
-            reference,
-            sums,
-        };
-        found.push(run.as_in(variation)?);
+        found.push(varied.as_in(variation)?);
         progress.advance(1);
     }
     Ok(found)
@@ -114,21 +113,17 @@ impl Varied<'_> {
         let session = self.straight.changed(varied);
         let mut session = session.map_err(|error| named(variation, error))?;
         let mut sweep = Sweep::new(self.sweep_options(&session));
-        let record = session.run(&self.options(), steps.clone(), None, &mut sweep);
+        let record = session.run(
+            &parting::options(self.straight),
+            steps.clone(),
+            None,
+            &mut sweep,
+        );
         let record = record.map_err(|error| named(variation, error.into()))?;
         let mut found = Topo::new(variation);
         self.compare(&session, (&record, &sweep.sums), steps, &mut found);
         found.run.take(record, sweep);
         Ok(found)
-    }
-
-    fn options(&self) -> RunOptions {
-        RunOptions {
-            keep_setup: true,
-            hazard_steps_max: 1,
-            checkpoint_after: memory::states_kept(&self.straight.scenario),
-            ..RunOptions::default()
-        }
     }
 
     fn sweep_options(&self, session: &Session) -> SweepOptions {
@@ -155,33 +150,15 @@ impl Varied<'_> {
             side(HERE, self.straight, self.sums),
             side(&quoted, session, sums),
         );
-        let here = whole(self.straight, 0, &self.reference.setup_state);
-        let there = whole(session, 0, &record.setup_state);
-        let (here, there) = match (here, there) {
-            (Ok(here), Ok(there)) => (here, there),
-            (Err(error), _) | (_, Err(error)) => {
-                found.run.refused = Some(error);
-                return;
-            }
-        };
+        let (here, there) = (&self.reference.setup_state, &record.setup_state);
+        let states = (whole(self.straight, 0, here), whole(session, 0, there));
         let run = &mut found.run;
-        run.not_carried = here.not_carried_to(&session.options);
-        let left = run.not_carried.clone();
-        let counts = |component| !left.contains(&component);
-        (run.tensors, run.words) = here.size(counts);
-        run.differences = here.differences(&there, counts);
-        run.plans = parting::differences(sides);
+        if !run.compare_before(states, &session.options, &BTreeSet::new()) {
+            return;
+        }
         let kept = |record, before| Kept { record, before };
-        let kept = (
-            kept(self.reference, &self.reference.setup_state),
-            kept(record, &record.setup_state),
-        );
-        run.steps = parting::compared(sides, kept, steps, counts);
-        let judge = Judge {
-            plans: &run.plans,
-            clips: self.straight.options.clip_grad > 0.0,
-        };
-        judge.judge(&mut run.steps, run.differences.is_empty());
+        let kept = (kept(self.reference, here), kept(record, there));
+        run.compare_steps(sides, kept, steps);
         found.too_few = too_few(self.straight, self.sums);
     }
 }

@@ -43,12 +43,18 @@ use script::{Script, ScriptError};
 use shell::{Exported, Remark, Taken};
 use text::Text;
 
-/// Whether a text looks like a launch line or script: words that start with `--`, and a launcher,
-/// or nothing but such words.
-pub(super) fn is_command_line(source: &Source) -> bool {
+/// Whether a file is a shell script, by its name or its first line.
+pub(super) fn is_script(source: &Source) -> bool {
     let name = source.name.to_ascii_lowercase();
-    let endings = [".sh", ".bash", ".sbatch", ".slurm", ".args"];
-    if source.text.starts_with("#!") || endings.iter().any(|ending| name.ends_with(ending)) {
+    let endings = [".sh", ".bash", ".sbatch", ".slurm"];
+    let text = source.text.trim_start_matches('\u{feff}');
+    text.starts_with("#!") || endings.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether a text that is no script's looks like a launch line: words that start with `--`, and a
+/// launcher, or nothing but such words.
+pub(super) fn is_command_line(source: &Source) -> bool {
+    if source.name.to_ascii_lowercase().ends_with(".args") {
         return true;
     }
     let mut code = source.text.lines().map(str::trim_start);

@@ -7,6 +7,7 @@
 use super::program::{Launch, base_name};
 use super::slurm;
 use super::text::Text;
+use super::wrapper::MPI_LAUNCHERS;
 use super::{Diagnostic, Findings, GivenVariable, Reader, escaped};
 
 const MPI_PROCESSES: [&str; 5] = ["-np", "--np", "-n", "--n", "-c"];
@@ -133,11 +134,7 @@ impl Reader<'_> {
 
     /// Processes that another launcher starts, one a rank.
     fn tasks(&self, launch: &Launch) -> [(&'static str, Option<Text>); 2] {
-        let mpi = options_of(
-            &launch.before,
-            &["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"],
-        );
-        if let Some(mpi) = mpi {
+        if let Some(mpi) = options_of(&launch.before, &MPI_LAUNCHERS) {
             return match mpi.last(&MPI_PROCESSES) {
                 Some(all) => [("WORLD_SIZE", Some(all)), ("NNODES", None)],
                 // One node, as far as this tells.

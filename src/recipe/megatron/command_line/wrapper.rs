@@ -13,7 +13,7 @@ use super::launcher::is_python;
 use super::program::{base_name, is_name};
 use super::shell::{Exported, Taken};
 use super::text::Text;
-use shape::{Shape, shape};
+use shape::Shape;
 
 /// What the words before a program do to its environment.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,17 +51,21 @@ enum Wrapper {
     Other,
 }
 
-fn wrapper(name: &str) -> Option<Wrapper> {
+/// Open MPI's and MPICH's launchers.
+pub(super) const MPI_LAUNCHERS: [&str; 5] =
+    ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"];
+
+/// The wrapper of this name, and the words that it takes.
+fn wrapper(name: &str) -> Option<(Wrapper, Shape)> {
     Some(match name {
-        "env" => Wrapper::Env,
-        "srun" | "sbatch" | "salloc" => Wrapper::Slurm,
-        "mpirun" | "mpiexec" | "mpiexec.hydra" | "orterun" | "prterun" => Wrapper::Mpi,
-        "sudo" => Wrapper::Sudo,
-        "docker" | "podman" | "nerdctl" => Wrapper::Container,
-        "apptainer" | "singularity" => Wrapper::Apptainer,
-        "nsys" => Wrapper::Nsys,
-        _ if shape::is_plain(name) => Wrapper::Plain,
-        _ => return None,
+        "env" => (Wrapper::Env, shape::NONE),
+        "srun" | "sbatch" | "salloc" => (Wrapper::Slurm, shape::SLURM),
+        "sudo" => (Wrapper::Sudo, shape::SUDO),
+        "docker" | "podman" | "nerdctl" => (Wrapper::Container, shape::CONTAINER),
+        "apptainer" | "singularity" => (Wrapper::Apptainer, shape::APPTAINER),
+        "nsys" => (Wrapper::Nsys, shape::NSYS),
+        _ if MPI_LAUNCHERS.contains(&name) => (Wrapper::Mpi, shape::MPI),
+        _ => (Wrapper::Plain, shape::of_plain(name)?),
     })
 }
 
@@ -76,7 +80,7 @@ pub(super) fn changes(before: &[Text]) -> Vec<Change> {
         words: before,
         at: 0,
         wrapper: Wrapper::Start,
-        shape: shape(""),
+        shape: shape::NONE,
         is_first_operand: true,
         changes: Vec::new(),
     };
@@ -120,8 +124,8 @@ impl Reader<'_> {
         if is_launcher(&name) {
             return true;
         }
-        if let Some(wrapper) = wrapper(&name) {
-            (self.wrapper, self.shape) = (wrapper, shape(&name));
+        if let Some((wrapper, shape)) = wrapper(&name) {
+            (self.wrapper, self.shape) = (wrapper, shape);
             self.is_first_operand = true;
             if matches!(wrapper, Wrapper::Container | Wrapper::Sudo) {
                 self.lose();

@@ -76,6 +76,7 @@ impl Serial {
                 restarts: Vec::new(),
                 reshard: Vec::new(),
             },
+            topo: Vec::new(),
             faults: Faults::default(),
             full_size: None,
             imported: None,

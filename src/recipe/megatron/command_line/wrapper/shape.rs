@@ -16,14 +16,14 @@ pub(super) struct Shape {
     pub switches: &'static [&'static str],
 }
 
-const NONE: Shape = Shape {
+pub(super) const NONE: Shape = Shape {
     operands: 0,
     verbs: &[],
     with_value: &[],
     switches: &[],
 };
 
-const SLURM: Shape = Shape {
+pub(super) const SLURM: Shape = Shape {
     with_value: &[
         "-A",
         "-C",
@@ -136,7 +136,7 @@ const SLURM: Shape = Shape {
     ..NONE
 };
 
-const MPI: Shape = Shape {
+pub(super) const MPI: Shape = Shape {
     with_value: &[
         "-np",
         "--np",
@@ -202,7 +202,7 @@ const MPI: Shape = Shape {
     ..NONE
 };
 
-const CONTAINER: Shape = Shape {
+pub(super) const CONTAINER: Shape = Shape {
     operands: 2,
     verbs: &["run", "exec"],
     with_value: &[
@@ -248,14 +248,14 @@ const CONTAINER: Shape = Shape {
     ],
 };
 
-const APPTAINER: Shape = Shape {
+pub(super) const APPTAINER: Shape = Shape {
     operands: 2,
     verbs: &["exec"],
     with_value: &["--bind", "-B", "--pwd"],
     switches: &["--nv", "--rocm", "--no-home"],
 };
 
-const NSYS: Shape = Shape {
+pub(super) const NSYS: Shape = Shape {
     operands: 1,
     verbs: &["profile"],
     with_value: &[
@@ -297,9 +297,37 @@ const NSYS: Shape = Shape {
     switches: &[],
 };
 
-/// What a command that passes its environment on takes.
-fn of_plain(name: &str) -> Option<Shape> {
+const UV: Shape = Shape {
+    operands: 1,
+    verbs: &["run"],
+    with_value: &[
+        "--with",
+        "--extra",
+        "--group",
+        "--python",
+        "-p",
+        "--project",
+    ],
+    switches: &[
+        "--no-sync",
+        "--frozen",
+        "--locked",
+        "--active",
+        "--all-extras",
+    ],
+};
+
+pub(super) const SUDO: Shape = Shape {
+    with_value: &["-u", "-g", "--user", "--group"],
+    switches: &["-E", "-H", "-n", "--preserve-env"],
+    ..NONE
+};
+
+/// What a command takes that passes its environment on, whatever its options are; `None` for one
+/// that may not.
+pub(super) fn of_plain(name: &str) -> Option<Shape> {
     let (operands, with_value, switches): (usize, &[&str], &[&str]) = match name {
+        "uv" => return Some(UV),
         "nohup" | "catchsegv" => (0, &[], &[]),
         "setsid" => (0, &[], &["-c", "-f", "-w", "--ctty", "--fork", "--wait"]),
         "unbuffer" => (0, &[], &["-p"]),
@@ -364,45 +392,4 @@ fn of_plain(name: &str) -> Option<Shape> {
         switches,
         ..NONE
     })
-}
-
-/// The words that a wrapper of this name takes.
-pub(super) fn shape(name: &str) -> Shape {
-    match name {
-        "srun" | "sbatch" | "salloc" => SLURM,
-        "mpirun" | "mpiexec" | "mpiexec.hydra" | "orterun" | "prterun" => MPI,
-        "docker" | "podman" | "nerdctl" => CONTAINER,
-        "apptainer" | "singularity" => APPTAINER,
-        "nsys" => NSYS,
-        "uv" => Shape {
-            operands: 1,
-            verbs: &["run"],
-            with_value: &[
-                "--with",
-                "--extra",
-                "--group",
-                "--python",
-                "-p",
-                "--project",
-            ],
-            switches: &[
-                "--no-sync",
-                "--frozen",
-                "--locked",
-                "--active",
-                "--all-extras",
-            ],
-        },
-        "sudo" => Shape {
-            with_value: &["-u", "-g", "--user", "--group"],
-            switches: &["-E", "-H", "-n", "--preserve-env"],
-            ..NONE
-        },
-        _ => of_plain(name).unwrap_or(NONE),
-    }
-}
-
-/// Whether a command of this name passes on its environment, whatever its options are.
-pub(super) fn is_plain(name: &str) -> bool {
-    name == "uv" || of_plain(name).is_some()
 }
