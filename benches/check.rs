@@ -140,7 +140,7 @@ fn steps(criterion: &mut Criterion) {
 
 /// What looking for hazards costs a step, at the first and at a large size: as two pairs of rows.
 fn hazards(criterion: &mut Criterion) {
-    const PATH: &str = "scenarios/zoo/scale-2432.toml";
+    const PATH: &str = "scenarios/scale-2432.toml";
     let mut group = criterion.benchmark_group("one step, hazards followed or not");
     slow(&mut group);
     for (tp, pp, dp) in [LAYOUTS[0], LAYOUTS[2]] {
