@@ -193,6 +193,99 @@ fn what_varies_in_the_other_run_alone_is_told_as_that_runs_own() {
     assert_eq!(again.expect("it replays").topo, found.topo);
 }
 
+/// A rank's generator serves its samples, and chunks of the model, one after the other.
+#[test]
+fn dropout_of_samples_that_are_dealt_otherwise_is_excused_where_it_may() {
+    let dropout = (
+        "lr = ",
+        "hidden_dropout = 0.1\nattention_dropout = 0.1\nlr = ",
+    );
+    let one = |key: &str| format!("[[topo]]\nmay_differ = true\nrecipe.{key}");
+    for key in ["world_size = 4", "micro_batch_size = 2"] {
+        let found = outcome(dropout, &one(key));
+        let topo = &found.topo[0];
+        assert!(topo.run.unexcused.is_none(), "{key}: {}", topo.summary);
+        assert!(topo.run.first_step == Some(1), "{key}: {}", topo.summary);
+        assert!(topo.summary.contains("dropout masks differ"), "{key}");
+        assert_eq!(topo_of(&found).verdict, OracleVerdict::EqualInPart, "{key}");
+    }
+    let split = (
+        "lr = ",
+        "tensor_model_parallel_size = 2\nhidden_dropout = 0.1\nlr = ",
+    );
+    let found = outcome(split, &one("sequence_parallel = true"));
+    assert!(
+        found.topo[0].run.unexcused.is_none(),
+        "{}",
+        found.topo[0].summary
+    );
+    let chunks = (
+        "num_layers = 2",
+        "pipeline_model_parallel_size = 2\nnum_virtual_stages_per_pipeline_rank = 2\n\
+         hidden_dropout = 0.1\nnum_layers = 4",
+    );
+    let group = one("microbatch_group_size_per_virtual_pipeline_stage = 4");
+    let found = outcome(chunks, &group);
+    let told = &found.topo[0].summary;
+    assert!(told.contains("the order of its schedule"), "{told}");
+    assert!(found.topo[0].run.unexcused.is_none(), "{told}");
+}
+
+/// Without a sharded optimizer every data-parallel rank sums the squares of the whole.
+#[test]
+fn norms_of_copies_are_one_sum_on_any_number_of_ranks() {
+    let whole = (
+        "use_distributed_optimizer = true",
+        "use_distributed_optimizer = false",
+    );
+    let half = "[[topo]]\nmay_differ = true\nrecipe.world_size = 4";
+    let found = outcome(whole, half);
+    let plans = &found.topo[0].run.plans_differ;
+    assert!(
+        plans.iter().all(|plan| !plan.contains("norm-local")),
+        "{plans:?}"
+    );
+    assert!(!plans.is_empty());
+}
+
+/// Another tree over the same ranks and buckets, and what is no other run at all.
+#[test]
+fn what_is_told_of_orders_is_what_differs() {
+    let tree = "[[topo]]\nname = 'tree'\nmay_differ = true\nrecipe.env.NCCL_ALGO = 'Tree'";
+    let whole = (
+        "use_distributed_optimizer = true\noverlap_grad_reduce = true",
+        "use_distributed_optimizer = false\noverlap_grad_reduce = true",
+    );
+    let found = outcome(whole, tree);
+    let plans = &found.topo[0].run.plans_differ;
+    let told = plans.iter().find(|plan| plan.contains("dp-gradients"));
+    let told = told.expect("a tree is no ring");
+    assert!(told.contains("rings or trees are others"), "{told}");
+
+    let refused = |topo: &str| {
+        let scenario = load(AS_IT_IS, topo).expect("a sound scenario");
+        let error = check(scenario, CheckOptions::default(), &Silent).expect_err("no variation");
+        error.to_string()
+    };
+    let idle = refused("[[topo]]\nname = 'foo'\nrecipe.env.FOO = '1'");
+    assert!(idle.contains("`foo`: nothing that a run reads"), "{idle}");
+    let sharded = refused("[[topo]]\nname = 'tree'\nrecipe.env.NCCL_ALGO = 'Tree'");
+    assert!(sharded.contains("`tree`: no plan for"), "{sharded}");
+}
+
+/// One rank reduces nothing: the wait that is dropped is the variation's alone.
+#[test]
+fn a_fault_that_only_the_other_run_has_is_met() {
+    let alone = ("world_size = 8", "world_size = 1");
+    let eight = "[[topo]]\nname = 'eight'\nmay_differ = true\nrecipe.world_size = 8\n\
+                 [fault]\ndrop_wait = 'grad_reduce.bucket0'";
+    let found = outcome(alone, eight);
+    assert!(found.grade() >= Grade::Hazard, "{:?}", found.grade());
+    let origin = found.origin.as_ref().expect("an origin");
+    assert_eq!(origin.oracle, OracleKind::TOPO);
+    assert_eq!(origin.class, OriginClass::MissingWait, "{}", origin.what);
+}
+
 #[test]
 fn recomputation_changes_nothing() {
     let full = "[[topo]]\nname = 'recompute'\nrecipe.recompute_granularity = 'full'\n\
@@ -303,6 +396,11 @@ fn what_is_no_variation_is_refused() {
             "needs the TOPO oracle",
         ),
         (AS_IT_IS, "[[topo]]\nallocation = 3", "allocation"),
+        (
+            AS_IT_IS,
+            "[[topo]]\nname = ' '\nrecipe.world_size = 4",
+            "`name` is empty",
+        ),
         (AS_IT_IS, "topo = 3", "topo"),
     ] {
         match load(change, topo) {

@@ -187,12 +187,18 @@ fn beside(
     let straight = (&findings.reference, &findings.reversals);
     let resumed = resumed(session, straight, progress).map_err(of_resumed)?;
     (findings.snapshots, findings.resumptions) = resumed;
-    faults::refuse_unmet(session)?;
+    if session.scenario.topo.is_empty() {
+        faults::refuse_unmet(session)?;
+    }
 
     let (reference, sweep) = (&findings.reference, &findings.sweep);
     let resharded = reshardings(session, reference, sweep, progress);
     findings.reshardings = resharded.map_err(of_resumed)?;
     findings.topo = varied(session, reference, sweep, progress)?;
+    let varied = findings.topo.iter();
+    let met = varied.flat_map(|found| found.faults_met.iter().cloned());
+    session.faults_met.extend(met);
+    faults::refuse_unmet(session)?;
     drop_ordered(findings);
 
     findings.provenances = match session.scenario.oracles.contains(&OracleKind::REF) {

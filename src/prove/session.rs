@@ -1,6 +1,6 @@
 //! A scenario made ready to run: its world, its training program, and an engine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ use crate::prove::sweep::SweepOptions;
 use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
 use crate::prove::{memory, room};
-use crate::recipe::{DistributedBackend, ReshardLayout};
+use crate::recipe::{DistributedBackend, Recipe, ReshardLayout};
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::train::{
@@ -358,6 +358,20 @@ impl Session {
         Ok(())
     }
 
+    /// Whether nothing that a run of `other` reads is another than here: variables that nothing
+    /// reads, and hosts of other names, change none.
+    pub fn runs_as(&self, other: &Session) -> bool {
+        let but_variables = |recipe: &Recipe| Recipe {
+            env: BTreeMap::new(),
+            ..recipe.clone()
+        };
+        let recipes = [self, other].map(|session| but_variables(&session.scenario.recipe));
+        let places = (self.allocations.first(), other.allocations.first());
+        recipes[0] == recipes[1]
+            && self.environment == other.environment
+            && places.0.zip(places.1).is_some_and(|(a, b)| are_alike(a, b))
+    }
+
     /// Runs of other layouts or sizes are laid beside this one's.
     fn is_compared_with_other_layouts(&self) -> bool {
         !self.scenario.checkpoint.reshard.is_empty() || !self.scenario.topo.is_empty()
@@ -422,19 +436,8 @@ fn allocations(scenario: &Scenario) -> Vec<Allocation> {
 
 /// Allocations that place every rank alike have one plan for everything: nothing would vary.
 fn refuse_equal(allocations: &[Allocation]) -> Result<(), CheckError> {
-    let same = |a: &Allocation, b: &Allocation| {
-        let world = a.placement.world();
-        let node = |of: &Allocation, rank: u32| of.node_and_gpu(rank);
-        // Nodes are numbered by the least rank on them, as NCCL does: host names do not matter.
-        let joined = |of: &Allocation, rank: u32| {
-            (0..=rank).find(|other| node(of, *other).0 == node(of, rank).0)
-        };
-        let alike =
-            |rank: u32| joined(a, rank) == joined(b, rank) && node(a, rank).1 == node(b, rank).1;
-        a.topology.graph == b.topology.graph && (0..world).all(alike)
-    };
     for (place, a) in allocations.iter().enumerate() {
-        if let Some(b) = allocations[..place].iter().find(|b| same(a, b)) {
+        if let Some(b) = allocations[..place].iter().find(|b| are_alike(a, b)) {
             return Err(CheckError::Input(format!(
                 "allocations `{}` and `{}` place every rank alike: nothing varies between them",
                 b.name, a.name
@@ -442,4 +445,17 @@ fn refuse_equal(allocations: &[Allocation]) -> Result<(), CheckError> {
         }
     }
     Ok(())
+}
+
+/// Whether two allocations place every rank alike. Nodes are numbered by the least rank on them, as
+/// NCCL does: host names do not matter.
+fn are_alike(a: &Allocation, b: &Allocation) -> bool {
+    let world = a.placement.world();
+    let node = |of: &Allocation, rank: u32| of.node_and_gpu(rank);
+    let joined = |of: &Allocation, rank: u32| {
+        (0..=rank).find(|other| node(of, *other).0 == node(of, rank).0)
+    };
+    let alike =
+        |rank: u32| joined(a, rank) == joined(b, rank) && node(a, rank).1 == node(b, rank).1;
+    a.topology.graph == b.topology.graph && (0..world).all(alike)
 }

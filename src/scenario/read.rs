@@ -221,8 +221,8 @@ fn expectation(table: &Table, findings: &mut Findings) -> Option<Expectation> {
     let first = reader.text("first").map(|(op, _)| escaped(op).into_owned());
     let names = reader.entry("names").map(|entry| &entry.item);
     let names = names.and_then(|item| match &item.value {
-        Value::Text(text) if text.trim().is_empty() => {
-            let message = "`names` is empty: any sentence has that".to_string();
+        Value::Text(text) if !text.contains(char::is_alphanumeric) => {
+            let message = "`names` has no word: any sentence has that".to_string();
             let label = "expected an edge, a module, a component";
             reader.complain("out-of-range", message, item, label);
             None

@@ -114,9 +114,17 @@ fn one(reader: &mut Reader<'_>, item: &Item, site: &Site<'_>, base: &Recipe) -> 
         return reader.wrong_type("topo", item, "a table", None).value;
     };
     let mut inner = Reader::new(table, "topo", reader.findings);
-    let name = inner
-        .text("name")
-        .map(|(name, _)| escaped(name).into_owned());
+    let name = inner.entry("name").map(|entry| &entry.item);
+    let name = match name.map(|item| (item, &item.value)) {
+        None => None,
+        Some((item, Value::Text(text))) if text.trim().is_empty() => {
+            let message = "`name` is empty: reports call the variation by it".to_string();
+            inner.complain("out-of-range", message, item, "expected a word or two");
+            return None;
+        }
+        Some((_, Value::Text(text))) => Some(escaped(text).into_owned()),
+        Some((item, _)) => return inner.wrong_type("name", item, "a string", None).value,
+    };
     let allocation = inner.entry("allocation");
     let allocation = match allocation {
         None => None,

@@ -23,12 +23,17 @@ pub enum CheckpointError {
     Damaged { path: String, reason: String },
 }
 
-/// What a file holds. bf16 and f16 tensors are packed bytes in it, and words here.
+/// What a file holds. bf16 and f16 tensors are packed bytes in it, and words here. Words that their
+/// type does not hold, as a run with a fault can have them, are kept as they are, under a name that
+/// ends in [`AS_WORDS`] and the type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TensorFile {
     pub metadata: BTreeMap<String, String>,
     pub tensors: BTreeMap<String, StateTensor>,
 }
+
+/// No tensor's own name has it.
+const AS_WORDS: char = '#';
 
 impl TensorFile {
     /// Writes the file aside and then renames it, so that no half of one is ever seen.
@@ -51,15 +56,21 @@ impl TensorFile {
     }
 
     fn bytes(&self, path: &Path) -> Result<Vec<u8>, CheckpointError> {
-        let packed: Vec<(&str, Dtype, Vec<u8>)> = self
-            .tensors
-            .iter()
-            .map(|(name, tensor)| (name.as_str(), tensor.dtype, bytes_of(tensor)))
-            .collect();
+        let packed = self.tensors.iter().map(|(name, tensor)| {
+            let dtype = tensor.dtype;
+            match tensor.words.iter().all(|word| is_held(dtype, *word)) {
+                true => (name.clone(), dtype, bytes_of(dtype, &tensor.words)),
+                false => {
+                    let name = format!("{name}{AS_WORDS}{dtype}");
+                    (name, Dtype::U32, bytes_of(Dtype::U32, &tensor.words))
+                }
+            }
+        });
+        let packed: Vec<(String, Dtype, Vec<u8>)> = packed.collect();
         let views = packed.iter().map(|(name, dtype, bytes)| {
             let count = bytes.len() / dtype.wire_bytes() as usize;
             let view = TensorView::new(file_dtype(*dtype), vec![count], bytes);
-            (*name, view.expect("bytes are whole elements"))
+            (name, view.expect("bytes are whole elements"))
         });
         let metadata = self.metadata.clone().into_iter().collect();
         safetensors::serialize(views, Some(metadata)).map_err(|error| damaged(path, error))
@@ -73,9 +84,15 @@ impl TensorFile {
         let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, error))?;
         let mut tensors = BTreeMap::new();
         for (name, view) in file.tensors() {
-            let tensor = unpacked(&view).ok_or_else(|| {
-                damaged(path, format!("`{name}` has the type {:?}", view.dtype()))
-            })?;
+            let other = || damaged(path, format!("`{name}` has the type {:?}", view.dtype()));
+            let mut tensor = unpacked(&view).ok_or_else(other)?;
+            let name = match name.split_once(AS_WORDS) {
+                None => name,
+                Some((own, dtype)) => {
+                    tensor.dtype = half_type(dtype).ok_or_else(other)?;
+                    own.to_string()
+                }
+            };
             tensors.insert(name, tensor);
         }
         Ok(TensorFile {
@@ -105,10 +122,21 @@ pub(super) fn damaged(path: &Path, reason: impl std::fmt::Display) -> Checkpoint
     }
 }
 
-fn bytes_of(tensor: &StateTensor) -> Vec<u8> {
-    let words = tensor.words.iter();
+/// A type of 16 bits, by its name.
+fn half_type(name: &str) -> Option<Dtype> {
+    let halves = [Dtype::Bf16, Dtype::F16];
+    halves.into_iter().find(|dtype| dtype.to_string() == name)
+}
+
+/// Whether the type has the number that the word is.
+fn is_held(dtype: Dtype, word: u32) -> bool {
+    unpacked_words(dtype, &bytes_of(dtype, &[word])) == [word]
+}
+
+fn bytes_of(dtype: Dtype, words: &[u32]) -> Vec<u8> {
+    let words = words.iter();
     let float = |word: &u32| f32::from_bits(*word);
-    match tensor.dtype {
+    match dtype {
         Dtype::F32 | Dtype::U32 => words.flat_map(|word| word.to_le_bytes()).collect(),
         Dtype::Bf16 => words
             .flat_map(|word| half::bf16::from_f32(float(word)).to_le_bytes())
@@ -120,30 +148,32 @@ fn bytes_of(tensor: &StateTensor) -> Vec<u8> {
 }
 
 fn unpacked(view: &TensorView<'_>) -> Option<StateTensor> {
-    let data = view.data();
-    let wide = || {
-        data.chunks_exact(4)
-            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-    };
-    let narrow = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
-    let (dtype, words) = match view.dtype() {
-        safetensors::Dtype::F32 => (Dtype::F32, wide().collect()),
-        safetensors::Dtype::U32 => (Dtype::U32, wide().collect()),
-        safetensors::Dtype::BF16 => (
-            Dtype::Bf16,
-            narrow()
-                .map(|b| half::bf16::from_le_bytes(b).to_f32().to_bits())
-                .collect(),
-        ),
-        safetensors::Dtype::F16 => (
-            Dtype::F16,
-            narrow()
-                .map(|b| half::f16::from_le_bytes(b).to_f32().to_bits())
-                .collect(),
-        ),
+    let dtype = match view.dtype() {
+        safetensors::Dtype::F32 => Dtype::F32,
+        safetensors::Dtype::U32 => Dtype::U32,
+        safetensors::Dtype::BF16 => Dtype::Bf16,
+        safetensors::Dtype::F16 => Dtype::F16,
         _ => return None,
     };
+    let words = unpacked_words(dtype, view.data());
     Some(StateTensor { dtype, words })
+}
+
+fn unpacked_words(dtype: Dtype, data: &[u8]) -> Vec<u32> {
+    let narrow = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
+    match dtype {
+        Dtype::F32 | Dtype::U32 => {
+            let wide = data.chunks_exact(4);
+            wide.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect()
+        }
+        Dtype::Bf16 => narrow()
+            .map(|b| half::bf16::from_le_bytes(b).to_f32().to_bits())
+            .collect(),
+        Dtype::F16 => narrow()
+            .map(|b| half::f16::from_le_bytes(b).to_f32().to_bits())
+            .collect(),
+    }
 }
 
 fn file_dtype(dtype: Dtype) -> safetensors::Dtype {
@@ -152,5 +182,33 @@ fn file_dtype(dtype: Dtype) -> safetensors::Dtype {
         Dtype::Bf16 => safetensors::Dtype::BF16,
         Dtype::F16 => safetensors::Dtype::F16,
         Dtype::U32 => safetensors::Dtype::U32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Unwritten memory, and sums that a lost cast left as they were.
+    #[test]
+    fn words_that_their_type_does_not_hold_are_kept() {
+        let tensor = |dtype, words: &[u32]| StateTensor {
+            dtype,
+            words: words.to_vec(),
+        };
+        let odd = [u32::MAX, 0x3f80_0001, 0x7fc0_0001, 0x3f80_0000];
+        let file = TensorFile {
+            metadata: BTreeMap::new(),
+            tensors: BTreeMap::from([
+                ("0/model/a".to_string(), tensor(Dtype::Bf16, &odd)),
+                ("0/model/b".to_string(), tensor(Dtype::F16, &odd)),
+                ("0/model/c".to_string(), tensor(Dtype::Bf16, &[0xbf80_0000])),
+                ("0/rng/d".to_string(), tensor(Dtype::U32, &odd)),
+            ]),
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file.safetensors");
+        file.save(&path).expect("it is written");
+        assert_eq!(TensorFile::load(&path).expect("it is read"), file);
     }
 }

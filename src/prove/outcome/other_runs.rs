@@ -204,6 +204,8 @@ pub struct SerialTensor {
     pub ratio: Option<f64>,
     /// Elements beyond their bounds.
     pub exceeding: u64,
+    /// How far the tensor is from itself in the other precision, by its size.
+    pub conditioning: f64,
 }
 
 impl From<&Values> for SerialResult {
@@ -218,6 +220,7 @@ impl From<&Values> for SerialResult {
             bound: compared.bound,
             ratio: Some(compared.ratio()).filter(|ratio| ratio.is_finite()),
             exceeding: compared.exceeding,
+            conditioning: compared.conditioning,
         });
         SerialResult {
             steps: values.steps,

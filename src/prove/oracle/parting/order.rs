@@ -31,17 +31,19 @@ pub(super) struct Moved {
     pub parameters: BTreeSet<String>,
     moved: u64,
     total: u64,
+    /// Every element lies where it does on the other side.
+    in_place: bool,
 }
 
 impl Moved {
     pub fn told(&self, there: &str) -> Option<String> {
         let (moved, total) = (self.moved, self.total);
-        (moved > 0).then(|| {
-            format!(
-                "in another order for {moved} of {total} elements: they lie elsewhere in their \
-                 buckets on {there}"
-            )
-        })
+        let why = match self.in_place {
+            true => "rings or trees are others",
+            false => "they lie elsewhere in their buckets",
+        };
+        (moved > 0)
+            .then(|| format!("in another order for {moved} of {total} elements: {why} on {there}"))
     }
 }
 
@@ -55,6 +57,18 @@ struct Element {
     instance: u32,
 }
 
+/// How an element is reduced, and where it lies.
+struct Reduced {
+    tree: Digest,
+    bucket: usize,
+    /// Word of the bucket.
+    place: u64,
+}
+
+fn tree<'a>(of: &'a BTreeMap<Element, Reduced>, element: &Element) -> Option<&'a Digest> {
+    of.get(element).map(|reduced| &reduced.tree)
+}
+
 /// Compares the tree of each element of the whole model's gradient. Data-parallel ranks have the
 /// same samples on both sides, as equally many meet.
 pub(super) fn moved(
@@ -65,9 +79,15 @@ pub(super) fn moved(
     let elements: BTreeSet<&Element> = a.keys().chain(b.keys()).collect();
     let others: Vec<&&Element> = elements
         .iter()
-        .filter(|element| a.get(**element) != b.get(**element))
+        .filter(|element| tree(&a, element) != tree(&b, element))
         .collect();
+    let place = |of: &BTreeMap<Element, Reduced>, element| {
+        let reduced: Option<&Reduced> = of.get(element);
+        reduced.map(|reduced| (reduced.bucket, reduced.place))
+    };
+    let mut moved = others.iter();
     Moved {
+        in_place: moved.all(|element| place(&a, **element) == place(&b, **element)),
         moved: others.len() as u64,
         parameters: others.iter().map(|other| other.whole.clone()).collect(),
         total: elements.len() as u64,
@@ -76,7 +96,7 @@ pub(super) fn moved(
 
 /// The canonical hash of each element's tree. Of a tensor that tensor-parallel ranks hold whole,
 /// the first one's counts: that copies agree is another oracle's matter.
-fn trees(options: &TrainOptions, kind: &SumKind) -> BTreeMap<Element, Digest> {
+fn trees(options: &TrainOptions, kind: &SumKind) -> BTreeMap<Element, Reduced> {
     let mut trees = BTreeMap::new();
     for ((rank, module, _), plan) in &kind.plans {
         let bucket = Gradients::bucket_of(module);
@@ -94,10 +114,14 @@ fn trees(options: &TrainOptions, kind: &SumKind) -> BTreeMap<Element, Digest> {
                 held_as: word.held_as,
                 instance: coordinates.data / options.layout.instance_size(),
             };
-            let tree = tree_of(word.place);
+            let reduced = Reduced {
+                tree: tree_of(word.place),
+                bucket,
+                place: word.place,
+            };
             match coordinates.tensor {
-                0 => drop(trees.insert(element, tree)),
-                _ => drop(trees.entry(element).or_insert(tree)),
+                0 => drop(trees.insert(element, reduced)),
+                _ => drop(trees.entry(element).or_insert(reduced)),
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::acts::{Acts, Parameters};
 use super::{Side, order};
+use crate::job::Work;
 use crate::prove::oracle::family_name;
 use crate::prove::sweep::SumKind;
 use crate::train::{Coordinates, FlatPlace, TrainOptions};
@@ -125,7 +126,9 @@ impl Layouts<'_> {
                 Some((why, Acts::Gradients(Parameters::Listed(moved.parameters))))
             }
             _ => order::differ(a, b).then(|| {
-                let why = format!("in another order: rings or trees are others on {there}");
+                let why = format!(
+                    "in another order: rings, trees or lengths of buffers are others on {there}"
+                );
                 (why, acts)
             }),
         }
@@ -137,7 +140,9 @@ impl Layouts<'_> {
         let shares = |options: &TrainOptions| {
             let ranks = 0..options.layout.world_size();
             let owned = ranks.map(|rank| (coordinates(options, rank), options.owned_words(rank)));
-            owned.collect::<BTreeMap<_, _>>()
+            owned
+                .filter(|(place, _)| counts_in_norm(options, place))
+                .collect::<BTreeMap<_, _>>()
         };
         flat_orders(self.straight) != flat_orders(self.resumed)
             || shares(self.straight) != shares(self.resumed)
@@ -146,11 +151,10 @@ impl Layouts<'_> {
     /// Data-parallel ranks take turns in the samples of a step: whose sums over microbatches and
     /// ranks these are. Each sample's own numbers do not depend on it.
     fn samples(&self) -> Option<PlanDifference> {
-        let dealt =
-            |options: &TrainOptions| (options.layout.data_parallel_size, options.microbatches());
         let (a, b) = (dealt(self.straight), dealt(self.resumed));
-        let told = |(ranks, microbatches): (u32, u32)| {
-            format!("{ranks} ranks of {microbatches} microbatches")
+        let told = |(ranks, microbatches, samples): (u32, u32, u32)| match a.2 == b.2 {
+            true => format!("{ranks} ranks of {microbatches} microbatches"),
+            false => format!("{ranks} ranks of {microbatches} microbatches of {samples} samples"),
         };
         (a != b).then(|| PlanDifference {
             family: None,
@@ -199,10 +203,49 @@ pub(in crate::prove::oracle) fn masks_differ(
              starts them anew on another TP or PP",
         );
     }
-    (drops && flat_orders(straight) != flat_orders(resumed)).then_some(
-        "dropout masks differ by layout: a rank's generator serves its layers in turn, and they \
-         are others",
+    if drops && flat_orders(straight) != flat_orders(resumed) {
+        return Some(
+            "dropout masks differ by layout: a rank's generator serves its layers in turn, and \
+             they are others",
+        );
+    }
+    if drops && dealt(straight) != dealt(resumed) {
+        return Some(
+            "dropout masks differ: a rank's generator serves its samples in turn, and they are \
+             others",
+        );
+    }
+    if drops && turns(straight) != turns(resumed) {
+        return Some(
+            "dropout masks differ: a rank's generator serves chunks of the model in the order of \
+             its schedule, which is another",
+        );
+    }
+    (drops && straight.model.splits_sequence() != resumed.model.splits_sequence()).then_some(
+        "dropout masks differ: with sequence parallelism hidden dropout draws from the generator \
+         of tensor-parallel ranks",
     )
+}
+
+/// How the samples of a step are dealt: ranks, microbatches of each, samples of one.
+fn dealt(options: &TrainOptions) -> (u32, u32, u32) {
+    (
+        options.layout.data_parallel_size,
+        options.microbatches(),
+        options.model.micro_batch_size,
+    )
+}
+
+/// Chunk and microbatch of each forward, by stage.
+fn turns(options: &TrainOptions) -> Vec<Vec<(u32, u32)>> {
+    let stages = 0..options.layout.pipeline_model_parallel_size;
+    let turns = stages.map(|stage| {
+        let slots = options.pipeline_schedule(stage);
+        let slots = slots.expect("options that were checked have a schedule");
+        let forward = slots.into_iter().filter(|slot| slot.work == Work::Forward);
+        forward.map(|slot| (slot.chunk, slot.microbatch)).collect()
+    });
+    turns.collect()
 }
 
 fn sums(addends: Option<(u32, u32)>) -> String {
@@ -228,8 +271,12 @@ fn coordinates(options: &TrainOptions, rank: u32) -> (u32, u32, u32) {
 fn members(options: &TrainOptions) -> Vec<(u32, u32, u32)> {
     let ranks = 0..options.layout.world_size();
     let all = ranks.map(|rank| coordinates(options, rank));
-    let sharded = options.use_distributed_optimizer;
-    all.filter(|(_, data, _)| sharded || *data == 0).collect()
+    all.filter(|place| counts_in_norm(options, place)).collect()
+}
+
+/// Whether a rank's part is one of the norm's: copies of the whole have parts of their own.
+fn counts_in_norm(options: &TrainOptions, (_, data, _): &(u32, u32, u32)) -> bool {
+    options.use_distributed_optimizer || *data == 0
 }
 
 /// What the ranks of each pipeline stage hold, in the order in which it lies.

@@ -12,13 +12,14 @@ mod planted;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use crate::fault::Fault;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::oracle::parting::{self, Kept, OtherRun, Parting, PlanDifference, Side, whole};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sums, Sweep, SweepOptions};
 use crate::prove::{Progress, memory};
 use crate::scenario::{OracleKind, Scenario, Variation};
-use crate::world::{Family, RunRecord};
+use crate::world::{Family, RunRecord, WorldError};
 
 pub use planted::plant;
 
@@ -37,6 +38,8 @@ pub struct Topo {
     /// Sums over ranks of two addends on both sides, and of three or more in the real job: that
     /// they agree says nothing. Family, addends here, addends at full size.
     pub too_few: Vec<(Family, u32, u32)>,
+    /// The scenario's faults that this run has met.
+    pub faults_met: BTreeSet<Fault>,
 }
 
 impl Topo {
@@ -73,6 +76,7 @@ impl Topo {
             may_differ: variation.may_differ,
             run: OtherRun::default(),
             too_few: Vec::new(),
+            faults_met: BTreeSet::new(),
         }
     }
 }
@@ -112,8 +116,20 @@ impl Varied<'_> {
     /// # Errors
     /// As [`vary_all`].
     pub fn as_in(&self, variation: &Variation) -> Result<Topo, CheckError> {
-        let varied = self.straight.scenario.varied(variation);
-        self.run(variation, varied, self.straight.steps())
+        let session = self.session(variation, self.straight.scenario.varied(variation))?;
+        if self.straight.runs_as(&session) {
+            let name = &variation.name;
+            return Err(CheckError::Input(format!(
+                "`{name}`: nothing that a run reads is another here: it would compare the \
+                 scenario with itself"
+            )));
+        }
+        self.run_in(session, variation, self.straight.steps())
+    }
+
+    fn session(&self, variation: &Variation, varied: Scenario) -> Result<Session, CheckError> {
+        let session = self.straight.changed(varied);
+        session.map_err(|error| named(&variation.name, error))
     }
 
     /// Runs `varied`, which stands for `variation`, through these steps.
@@ -123,8 +139,15 @@ impl Varied<'_> {
         varied: Scenario,
         steps: Range<u32>,
     ) -> Result<Topo, CheckError> {
-        let session = self.straight.changed(varied);
-        let mut session = session.map_err(|error| named(&variation.name, error))?;
+        self.run_in(self.session(variation, varied)?, variation, steps)
+    }
+
+    fn run_in(
+        &self,
+        mut session: Session,
+        variation: &Variation,
+        steps: Range<u32>,
+    ) -> Result<Topo, CheckError> {
         let mut sweep = Sweep::new(self.sweep_options(&session));
         let record = session.run(
             &parting::options(self.straight),
@@ -139,6 +162,7 @@ impl Varied<'_> {
         let mut found = Topo::new(variation);
         self.compare(&session, (&record, &sweep.sums), steps, &mut found);
         found.run.take(record, sweep);
+        found.faults_met = session.faults_met;
         Ok(found)
     }
 
@@ -197,6 +221,10 @@ fn named(name: &str, error: CheckError) -> CheckError {
     match error {
         CheckError::Input(text) => CheckError::Input(format!("`{name}`: {text}")),
         CheckError::Options(error) => CheckError::Input(format!("`{name}`: {error}")),
+        CheckError::Environment(error) => CheckError::Input(format!("`{name}`: {error}")),
+        CheckError::World(error @ WorldError::NoPlan { .. }) => {
+            CheckError::Input(format!("`{name}`: {error}"))
+        }
         CheckError::Stopped(mut stop) => {
             stop.what = format!("`{name}`: {}", stop.what);
             CheckError::Stopped(stop)
@@ -240,7 +268,6 @@ impl std::fmt::Display for Topo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::WorldError;
 
     #[test]
     fn what_stops_in_a_variation_says_in_which() {

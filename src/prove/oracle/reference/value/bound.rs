@@ -26,7 +26,14 @@ pub(super) struct Scales {
     all: f64,
     /// What is added for few values, and for the second order.
     factor: f64,
+    /// The size of the errors by that of the values.
+    relative: f64,
 }
+
+/// Errors by values up to which errors are linear in the roundings. Behind it a value has turned
+/// over: what it would have gone on to with larger roundings, or does with smaller ones, is not
+/// known.
+const LINEAR_MAX: f64 = 0.25;
 
 impl Scales {
     /// Of the errors of these values.
@@ -68,7 +75,18 @@ impl Scales {
             all,
             factor: (1.0 + 64.0 / (samples.max(1) as f64 * samples.max(1) as f64))
                 * (1.0 + DEVIATIONS * relative),
+            relative,
         }
+    }
+
+    /// Whether errors of this size say how large others are.
+    pub fn is_linear(&self) -> bool {
+        self.relative <= LINEAR_MAX
+    }
+
+    /// The size of the errors by that of the values.
+    pub fn relative(&self) -> f64 {
+        self.relative
     }
 
     pub fn at(&self, element: usize) -> f64 {

@@ -27,6 +27,9 @@
 //! An fp32 recipe is measured by the bf16 run as well: its errors are `2^-16` of those, times the
 //! longest sum of a step, as it rounds at each addition where the other rounds at stores.
 //!
+//! Where the two precisions are further apart than `bound::LINEAR_MAX` of the values, errors are not
+//! linear any more: such a tensor is not compared, and the report says which.
+//!
 //! The sum over microbatches and data-parallel ranks is bounded apart, by Higham's
 //! `gamma_n = n u / (1 - n u)` times the sum of magnitudes, with the `u` of each type that it is
 //! rounded to, and `gamma_{1+T}` in the type of activations for partial sums whose error the sample
@@ -131,6 +134,9 @@ pub struct ComparedTensor {
     pub bound: f64,
     /// Elements beyond their bounds.
     pub exceeding: u64,
+    /// How far the tensor is from itself in the other precision, by its size: 0 where every bit
+    /// must agree, and of sums that are bounded by themselves.
+    pub conditioning: f64,
 }
 
 /// What a tensor is of, in the order in which a step computes them.
@@ -172,6 +178,7 @@ impl ComparedTensor {
             difference: 0.0,
             bound: 0.0,
             exceeding: 0,
+            conditioning: 0.0,
         };
         let mut worst = -1.0;
         for (place, (difference, bound)) in (0..).zip(elements) {
