@@ -20,7 +20,7 @@ pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{LaunchNode, Observer, Unobserved};
 pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, QueryId, Schedule};
 pub use rank::{
-    COMPUTE_STREAM, Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder,
+    COMPUTE_STREAM, Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder, OFFLOAD_STREAM,
     MemoryOptions, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Name, Phase, Site};

@@ -24,7 +24,7 @@ pub use allocator::Allocation;
 use allocator::Allocator;
 use handle::segments_problem;
 pub use handle::{
-    COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, Lane, MemoryOptions,
+    COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, Lane, MemoryOptions, OFFLOAD_STREAM,
     RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub(crate) use handle::{HOST, recv_stream};
