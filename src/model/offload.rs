@@ -83,11 +83,7 @@ impl Gpt {
         }
         let layers = 0..offload.offloaded;
         let on_host = layers.map(|layer| OnHost {
-            buffer: rank.alloc_host(
-                &format!("offloaded{place}.layer{layer}"),
-                Dtype::U32,
-                words,
-            ),
+            buffer: rank.alloc_host(&format!("offloaded{place}.layer{layer}"), Dtype::U32, words),
             copies: None,
         });
         on_host.collect()
@@ -96,7 +92,8 @@ impl Gpt {
     /// Before the microbatch enters the first layer.
     pub(super) fn make_room_for_input(&self, rank: &mut Rank, saved: &mut Saved) {
         if self.offload.is_some() {
-            saved.input = self.alloc_hidden(rank, &format!("saved{}.input", saved.place));
+            let name = format!("saved{}.input", saved.place);
+            saved.input = rank.module("embedding", |rank| self.alloc_hidden(rank, &name));
         }
     }
 
@@ -260,7 +257,10 @@ mod tests {
                     }
                     here[layer as usize] = true;
                     let count = here.iter().filter(|is_here| **is_here).count() as u32;
-                    assert!(count <= layers - offloaded, "{layers}, {offloaded}, {layer}");
+                    assert!(
+                        count <= layers - offloaded,
+                        "{layers}, {offloaded}, {layer}"
+                    );
                 }
                 let stay: Vec<bool> = (0..layers).map(|layer| !offload.takes(layer)).collect();
                 assert_eq!(here, stay, "the first ones have left");
@@ -271,7 +271,10 @@ mod tests {
                     }
                     assert!(here[layer as usize], "{layer} of {layers} is back in time");
                     let count = here.iter().filter(|is_here| **is_here).count() as u32;
-                    assert!(count <= layers - offloaded, "{layers}, {offloaded}, {layer}");
+                    assert!(
+                        count <= layers - offloaded,
+                        "{layers}, {offloaded}, {layer}"
+                    );
                     here[layer as usize] = false;
                 }
             }

@@ -358,7 +358,10 @@ mod tests {
         for (more, said) in [
             ("cpu_offloading_num_layers = 1", None),
             ("cpu_offloading_num_layers = 7", None),
-            ("cpu_offloading_num_layers = 8", Some("8 layers on the host, of 8 layers")),
+            (
+                "cpu_offloading_num_layers = 8",
+                Some("8 layers on the host, of 8 layers"),
+            ),
             (
                 "cpu_offloading_num_layers = 1\nrecompute_granularity = \"selective\"",
                 Some("on the host, and recomputation"),

@@ -320,8 +320,7 @@ impl TrainOptions {
     fn check_offload(&self) -> Result<(), OptionsError> {
         let (offloaded, layers) = (self.cpu_offloading_num_layers, self.model.num_layers);
         let has_one_stage = self.layout.virtual_stages() == 1;
-        let is_sound =
-            offloaded < layers && has_one_stage && self.recompute == Recompute::Nothing;
+        let is_sound = offloaded < layers && has_one_stage && self.recompute == Recompute::Nothing;
         match offloaded == 0 || is_sound {
             true => Ok(()),
             false => Err(OptionsError::Offload { offloaded, layers }),
@@ -504,7 +503,10 @@ pub(super) mod tests {
     fn bad_options_are_named() {
         type Spoil = fn(&mut TrainOptions);
         let cases: [(Spoil, &str); 37] = [
-            (|o| o.cpu_offloading_num_layers = 1, "1 of 4 layers on the host"),
+            (
+                |o| o.cpu_offloading_num_layers = 1,
+                "1 of 4 layers on the host",
+            ),
             (
                 |o| {
                     o.recompute = Recompute::Full {

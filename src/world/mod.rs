@@ -20,8 +20,8 @@ pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{LaunchNode, Observer, Unobserved};
 pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, QueryId, Schedule};
 pub use rank::{
-    COMPUTE_STREAM, Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder, OFFLOAD_STREAM,
-    MemoryOptions, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
+    COMPUTE_STREAM, Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder,
+    MemoryOptions, OFFLOAD_STREAM, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Name, Phase, Site};
 
