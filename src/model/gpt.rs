@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::model::dropout::{RNG_WORDS, Site};
 use crate::model::embedding::Embedding;
 use crate::model::head::{Head, HeadSaved};
+use crate::model::offload::{Offload, OnHost};
 use crate::model::pass::{ParameterHooks, Pass};
 use crate::model::stage::Stage;
 use crate::model::transformer_layer::{LayerSaved, TransformerLayer};
@@ -22,6 +23,7 @@ pub struct Gpt {
     /// Activations of what is computed again, which no microbatch keeps: of a unit's layers, or of
     /// parts of one layer.
     workspace: Vec<LayerSaved>,
+    pub(super) offload: Option<Offload>,
     pub head: Option<Head>,
 }
 
@@ -31,7 +33,12 @@ pub struct Saved {
     /// `[local tokens, hidden]`: what enters the first layer, embedded here, or received from
     /// another stage into a buffer of its own.
     pub input: Tensor,
+    /// Where layers are offloaded, those that have run and whose backward is to come.
     pub layers: Vec<LayerSaved>,
+    /// Of the layers that are offloaded.
+    pub(super) on_host: Vec<OnHost>,
+    /// Number of the slot.
+    pub(super) place: u32,
     /// `[2, 4]`: RNG words that the masks of this microbatch are made from, of both generators.
     pub rng: Tensor,
     /// `[local tokens, hidden]`: gradient of `input`, sent to the stage before.
@@ -71,6 +78,7 @@ impl Gpt {
         let workspace = 0..stage.recompute.workspace_layers(layers);
         Gpt {
             units: stage.recompute.units(layers),
+            offload: Offload::of(layers, stage.offloaded_layers),
             workspace: workspace
                 .map(|layer| {
                     let name = format!("workspace.layer{layer}");
@@ -88,16 +96,19 @@ impl Gpt {
 
     /// Memory for one microbatch in flight.
     pub fn allocate(&self, rank: &mut Rank, place: u32, ends: Ends) -> Saved {
-        let (dtype, shape) = (self.stage.shape.params_dtype, &self.stage.shape);
-        let words = shape.local_tokens() * shape.hidden_size;
-        let layers = shape.layers_per_stage();
-        let grad_input = rank.alloc(&format!("saved{place}.grad_input"), dtype, words);
+        let layers = match self.offload {
+            None => self.stage.shape.layers_per_stage(),
+            Some(_) => 0,
+        };
+        let grad_input = self.alloc_hidden(rank, &format!("saved{place}.grad_input"));
         Saved {
-            input: match ends.receives {
-                // Nothing, until a message's buffer is put here.
+            input: match ends.receives || self.offload.is_some() {
+                // Nothing, until a message's buffer is put here, or a microbatch's own.
                 true => grad_input.slice(0, 0),
-                false => rank.alloc(&format!("saved{place}.input"), dtype, words),
+                false => self.alloc_hidden(rank, &format!("saved{place}.input")),
             },
+            on_host: self.allocate_on_host(rank, place),
+            place,
             layers: (0..layers)
                 .map(|layer| {
                     let name = format!("saved{place}.layer{layer}");
@@ -112,6 +123,22 @@ impl Gpt {
                 .as_ref()
                 .map(|_| HeadSaved::allocate(rank, &self.stage, &format!("saved{place}.head"))),
         }
+    }
+
+    /// `[local tokens, hidden]`.
+    pub(super) fn alloc_hidden(&self, rank: &mut Rank, name: &str) -> Tensor {
+        let shape = &self.stage.shape;
+        let words = shape.local_tokens() * shape.hidden_size;
+        rank.alloc(name, shape.params_dtype, words)
+    }
+
+    pub(super) fn layer_count(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// What a layer of the stage is called.
+    pub(super) fn module(&self, layer: u32) -> &str {
+        self.layers[layer as usize].module()
     }
 
     /// Of a unit that is computed again only the last output is kept.
@@ -140,7 +167,8 @@ impl Gpt {
     }
 
     /// Embeds `tokens [tokens]` into `saved.input`: the first stage's beginning.
-    pub fn embed(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &Saved, tokens: Tensor) {
+    pub fn embed(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &mut Saved, tokens: Tensor) {
+        self.make_room_for_input(rank, saved);
         let embedding = self
             .embedding
             .as_ref()
@@ -155,14 +183,16 @@ impl Gpt {
     }
 
     /// All layers, from `saved.input` to `saved.output()`.
-    pub fn forward(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &Saved) {
-        let mut input = saved.input;
-        for (place, (layer, kept)) in (0..).zip(self.layers.iter().zip(&saved.layers)) {
-            layer.forward(rank, pass, kept, input, saved.rng);
+    pub fn forward(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &mut Saved) {
+        for (place, layer) in (0..).zip(&self.layers) {
+            self.make_room(rank, saved, place);
+            let input = input_of(saved, place as usize);
+            let kept = saved.layers[place as usize];
+            layer.forward(rank, pass, &kept, input, saved.rng);
             if self.units.iter().any(|unit| unit.contains(&place)) {
-                layer.remember(rank, kept);
+                layer.remember(rank, &kept);
             }
-            input = kept.output;
+            self.start_offload(rank, saved, place);
         }
     }
 
@@ -201,8 +231,9 @@ impl Gpt {
 
     /// All layers backwards: `grad` of the output goes in and is overwritten; the gradient of
     /// `saved.input` comes out in `saved.grad_input`.
-    pub fn backward(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &Saved, grad: Tensor) {
+    pub fn backward(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &mut Saved, grad: Tensor) {
         for place in (0..self.layers.len()).rev() {
+            self.bring_back(rank, saved, place as u32);
             let ends = |unit: &&Range<u32>| unit.end as usize == place + 1;
             if let Some(unit) = self.units.iter().find(ends) {
                 self.rerun(rank, pass, saved, unit);
@@ -211,6 +242,7 @@ impl Gpt {
             let grad_input = if place == 0 { saved.grad_input } else { grad };
             let (layer, kept) = (&self.layers[place], &saved.layers[place]);
             layer.backward(rank, pass, kept, input, saved.rng, grad, grad_input);
+            self.give_back(rank, saved, place as u32);
         }
     }
 
@@ -254,7 +286,7 @@ impl Gpt {
 }
 
 /// What layer `place` of the stage reads.
-fn input_of(saved: &Saved, place: usize) -> Tensor {
+pub(super) fn input_of(saved: &Saved, place: usize) -> Tensor {
     match place.checked_sub(1) {
         Some(before) => saved.layers[before].output,
         None => saved.input,

@@ -16,6 +16,7 @@ mod head;
 mod linear;
 mod mlp;
 mod norm;
+mod offload;
 mod parameter;
 mod pass;
 mod recompute;

@@ -18,6 +18,8 @@ pub struct Stage {
     pub rope_sines: Tensor,
     pub scratch: Scratch,
     pub recompute: Recompute,
+    /// First layers whose activations wait on the host.
+    pub offloaded_layers: u32,
     /// `[2, 4]`: RNG words that recomputed masks are made from, where anything is recomputed.
     pub rng_again: Option<Tensor>,
 }

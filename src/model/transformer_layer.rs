@@ -110,23 +110,32 @@ impl LayerSaved {
 
     /// Everything that the forward writes, by name, in the order in which it does.
     fn tensors(&self) -> Vec<(&'static str, Tensor)> {
-        let mut tensors = vec![
+        let output = [("output", self.output)];
+        self.activations().chain(output).collect()
+    }
+
+    /// The same without the output.
+    pub fn activations(&self) -> impl Iterator<Item = (&'static str, Tensor)> + use<> {
+        let before = [
             ("input_layernorm", self.input_normed),
             ("input_layernorm.stats", self.input_stats),
         ];
-        tensors.extend(self.attention.tensors());
-        tensors.extend([
+        let between = [
             ("residual", self.middle),
             ("pre_mlp_layernorm", self.mlp_normed),
             ("pre_mlp_layernorm.stats", self.mlp_stats),
-        ]);
-        tensors.extend(self.mlp.tensors());
-        tensors.push(("output", self.output));
-        tensors
+        ];
+        let attention = self.attention.tensors();
+        let first = before.into_iter().chain(attention).chain(between);
+        first.chain(self.mlp.tensors())
     }
 }
 
 impl TransformerLayer {
+    pub fn module(&self) -> &str {
+        &self.module
+    }
+
     /// Layer `place` of the stage.
     pub fn new(stage: &Stage, place: u32) -> TransformerLayer {
         let number = stage.stage * stage.shape.layers_per_stage() + place;

@@ -266,6 +266,12 @@ mod tests {
                 "recipe.swiglu=false",
                 "recipe.disable_bias_linear=false",
             ],
+            &[
+                "recipe.num_layers=8",
+                "recipe.seq_length=128",
+                "recipe.pipeline_model_parallel_size=1",
+                "recipe.cpu_offloading_num_layers=5",
+            ],
         ] {
             let scenario = scenario(set);
             let estimate = Memory::of(&scenario).expect("sound options").arenas;

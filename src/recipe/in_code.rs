@@ -84,6 +84,7 @@ impl Recipe {
             recompute_method: None,
             recompute_num_layers: 0,
             recompute_modules: Vec::new(),
+            cpu_offloading_num_layers: 0,
             async_save: false,
             data_parallel_random_init: false,
             num_workers: 0,

@@ -192,7 +192,7 @@ pub struct Recipe {
     #[serde(skip_serializing_if = "DistributedBackend::is_default")]
     pub distributed_backend: DistributedBackend,
 
-    // --- recompute and checkpoints ---
+    // --- recompute, offloading and checkpoints ---
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute_granularity: Option<RecomputeGranularity>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,6 +201,9 @@ pub struct Recipe {
     pub recompute_num_layers: u32,
     /// What selective recompute runs again.
     pub recompute_modules: Vec<RecomputeModule>,
+    /// First layers whose activations wait in the host's memory for their backward.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cpu_offloading_num_layers: u32,
     pub async_save: bool,
 
     /// Data-parallel ranks have RNG seeds of their own.

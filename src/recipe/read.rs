@@ -241,6 +241,9 @@ fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
     recipe.recompute_modules = reader
         .words("recompute_modules", &RecomputeModule::WORDS)
         .unwrap_or_default();
+    recipe.cpu_offloading_num_layers = reader
+        .count("cpu_offloading_num_layers", 0..=NUM_LAYERS_MAX, Some(0))
+        .value;
     recipe.async_save = reader.boolean("async_save", false).value;
 }
 

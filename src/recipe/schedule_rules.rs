@@ -16,6 +16,7 @@ pub(super) fn schedules(recipe: &Recipe, table: &Table, findings: &mut Findings)
     learning_rate(recipe, &mut rules);
     overlap(recipe, &mut rules);
     recompute(recipe, &mut rules);
+    offload(recipe, &mut rules);
 }
 
 struct Rules<'a> {
@@ -209,6 +210,43 @@ fn recompute(recipe: &Recipe, rules: &mut Rules<'_>) {
     }
 }
 
+/// `TransformerConfig.__post_init__`; `validate_args` sets `cpu_offloading` where any layer is
+/// offloaded.
+fn offload(recipe: &Recipe, rules: &mut Rules<'_>) {
+    let key = "cpu_offloading_num_layers";
+    let (offloaded, layers) = (recipe.cpu_offloading_num_layers, recipe.num_layers);
+    if offloaded == 0 {
+        return;
+    }
+    if offloaded >= layers {
+        rules.refuse(
+            key,
+            format!("activations of {offloaded} layers on the host, of {layers} layers"),
+            format!("expected less than num_layers = {layers}"),
+            "Megatron-LM: \"CPU offloading can be done only for layers less than\" num_layers",
+        );
+    }
+    let stages = recipe.pipeline_model_parallel_size;
+    if stages > 1 {
+        rules.refuse(
+            key,
+            format!("activations on the host, and {stages} pipeline stages"),
+            "expected 0, or pipeline_model_parallel_size = 1".to_owned(),
+            "Megatron-LM: \"Currently there is no support for Pipeline parallelism with CPU \
+             offloading\"",
+        );
+    }
+    if recipe.recompute_granularity.is_some() {
+        rules.refuse(
+            key,
+            "activations on the host, and recomputation".to_owned(),
+            "expected 0, or no recompute_granularity".to_owned(),
+            "Megatron-LM: \"CPU offloading does not work when activation recomputation is \
+             enabled\"",
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::diagnostic::Source;
@@ -285,6 +323,10 @@ mod tests {
                 "selective recomputation of 1 layers",
             ),
             (
+                "cpu_offloading_num_layers = 1",
+                "activations on the host, and 2 pipeline stages",
+            ),
+            (
                 "recompute_method = \"block\"",
                 "no effect without `recompute_granularity`",
             ),
@@ -313,5 +355,26 @@ mod tests {
         );
         let findings = Recipe::from_source(&source).unwrap_err();
         assert!(findings[0].message.contains("one pipeline stage"));
+        for (more, said) in [
+            ("cpu_offloading_num_layers = 1", None),
+            ("cpu_offloading_num_layers = 7", None),
+            (
+                "cpu_offloading_num_layers = 8",
+                Some("8 layers on the host, of 8 layers"),
+            ),
+            (
+                "cpu_offloading_num_layers = 1\nrecompute_granularity = \"selective\"",
+                Some("on the host, and recomputation"),
+            ),
+        ] {
+            let source = Source::new("recipe.toml", format!("{one_stage}{more}"));
+            let refused = Recipe::from_source(&source).err();
+            let message = refused.map(|findings| findings[0].message.clone());
+            match (message, said) {
+                (None, None) => {}
+                (Some(message), Some(said)) if message.contains(said) => {}
+                (message, _) => panic!("{more}: {message:?}"),
+            }
+        }
     }
 }

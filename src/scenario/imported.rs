@@ -331,6 +331,10 @@ fn layout(full: &Recipe) -> String {
         (full.overlap_param_gather, "overlapped parameter gather"),
         (full.async_save, "asynchronous saves"),
         (full.recompute_granularity.is_some(), "recomputation"),
+        (
+            full.cpu_offloading_num_layers > 0,
+            "activations offloaded to the host",
+        ),
     ];
     let on = switches.iter().filter(|(on, _)| *on);
     parts.extend(on.map(|(_, name)| name.to_string()));

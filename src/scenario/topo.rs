@@ -15,7 +15,7 @@ use crate::diagnostic::{Diagnostic, Findings, Place, escaped};
 use crate::recipe::Recipe;
 
 /// Keys of a recipe in which a variation may differ.
-const MAY_VARY: [&str; 25] = [
+const MAY_VARY: [&str; 26] = [
     "world_size",
     "tensor_model_parallel_size",
     "pipeline_model_parallel_size",
@@ -38,6 +38,7 @@ const MAY_VARY: [&str; 25] = [
     "recompute_method",
     "recompute_num_layers",
     "recompute_modules",
+    "cpu_offloading_num_layers",
     "async_save",
     "num_workers",
     "env",

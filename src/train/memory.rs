@@ -16,7 +16,8 @@ pub struct RankWords {
     /// Parameters, gradients (a slot a microbatch, their sum, the reduced shard), main parameters,
     /// two moments and the optimizer's scratch.
     pub state: u64,
-    /// What backward needs of the microbatches in flight, and the layers' scratch.
+    /// What backward needs of the microbatches in flight, on the device or the host, and the
+    /// layers' scratch.
     pub activations: u64,
     /// The part of `state` that a checkpoint holds.
     pub persisted: u64,
@@ -186,10 +187,14 @@ impl TrainOptions {
         let again: u64 = units.iter().map(|unit| unit.len() as u64).sum();
         let chunks = u64::from(self.layout.num_virtual_stages_per_pipeline_rank);
         let workspace = chunks * u64::from(self.recompute.workspace_layers(layers));
-        let kept = in_flight * (u64::from(layers) - again);
+        let offloaded = u64::from(self.cpu_offloading_num_layers);
+        let kept = in_flight * (u64::from(layers) - again - offloaded);
         for (count, words) in sizes.saved() {
             buffers.add((kept + workspace) * count, words);
         }
+        // On the host a layer's activations lie in one buffer.
+        let together = sizes.saved().map(|(count, words)| count * words);
+        buffers.add(in_flight * offloaded, together.into_iter().sum());
         // The input and its gradient, and the output of each unit that is computed again.
         buffers.add(in_flight * (2 + units.len() as u64), sizes.local);
         // Messages that an interleaved pipeline receives ahead of their slots.

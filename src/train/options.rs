@@ -55,6 +55,8 @@ pub struct TrainOptions {
     pub seed: u32,
     /// Activations that are computed again in the backward.
     pub recompute: Recompute,
+    /// First layers whose activations wait in the host's memory for their backward.
+    pub cpu_offloading_num_layers: u32,
     /// Data-parallel ranks draw from seeds of their own; parameters start equal all the same, as
     /// Megatron-LM broadcasts them.
     pub data_parallel_random_init: bool,
@@ -104,6 +106,7 @@ impl From<&Recipe> for TrainOptions {
             clip_grad: recipe.clip_grad,
             seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
             recompute: recompute(recipe),
+            cpu_offloading_num_layers: recipe.cpu_offloading_num_layers,
             data_parallel_random_init: recipe.data_parallel_random_init,
             num_workers: recipe.num_workers,
             epoch_samples: recipe.epoch_samples,
@@ -216,6 +219,11 @@ pub enum OptionsError {
     TorchDdp,
     #[error("full recomputation of 0 layers at a time")]
     RecomputesNoLayer,
+    #[error(
+        "activations of {offloaded} of {layers} layers on the host: expected fewer layers, one \
+         pipeline stage and no recomputation"
+    )]
+    Offload { offloaded: u32, layers: u32 },
     #[error("lr_warmup_iters = {warmup} is not below lr_decay_iters = {decay}")]
     WarmupBeyondDecay { warmup: u32, decay: u32 },
     #[error("{samples} samples until the end of the learning rate's decay, more than 2^32 - 1")]
@@ -266,6 +274,7 @@ impl TrainOptions {
         if matches!(self.recompute, Recompute::Full { layers: 0, .. }) {
             return Err(OptionsError::RecomputesNoLayer);
         }
+        self.check_offload()?;
         self.check_interleaving()?;
         self.check_numbers()?;
         self.check_decay()?;
@@ -305,6 +314,17 @@ impl TrainOptions {
         let is_whole = layout.tensor_model_parallel_size * layout.virtual_stages() == 1;
         let is_plain = !self.use_distributed_optimizer && !self.overlap_grad_reduce;
         is_whole && is_plain && self.model.params_dtype == Dtype::F32 && !self.grad_reduce_in_bf16
+    }
+
+    /// `TransformerConfig.__post_init__` refuses the same.
+    fn check_offload(&self) -> Result<(), OptionsError> {
+        let (offloaded, layers) = (self.cpu_offloading_num_layers, self.model.num_layers);
+        let has_one_stage = self.layout.virtual_stages() == 1;
+        let is_sound = offloaded < layers && has_one_stage && self.recompute == Recompute::Nothing;
+        match offloaded == 0 || is_sound {
+            true => Ok(()),
+            false => Err(OptionsError::Offload { offloaded, layers }),
+        }
     }
 
     fn check_interleaving(&self) -> Result<(), OptionsError> {
@@ -457,6 +477,7 @@ pub(super) mod tests {
             clip_grad: 1.0,
             seed: 1,
             recompute: Recompute::Nothing,
+            cpu_offloading_num_layers: 0,
             data_parallel_random_init: false,
             num_workers: 0,
             epoch_samples: None,
@@ -481,7 +502,11 @@ pub(super) mod tests {
     #[test]
     fn bad_options_are_named() {
         type Spoil = fn(&mut TrainOptions);
-        let cases: [(Spoil, &str); 36] = [
+        let cases: [(Spoil, &str); 37] = [
+            (
+                |o| o.cpu_offloading_num_layers = 1,
+                "1 of 4 layers on the host",
+            ),
             (
                 |o| {
                     o.recompute = Recompute::Full {

@@ -477,6 +477,7 @@ fn new_stages(
         rope_sines,
         scratch,
         recompute: options.recompute,
+        offloaded_layers: options.cpu_offloading_num_layers,
         rng_again,
     };
     layout.chunks.iter().map(stage).collect()

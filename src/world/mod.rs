@@ -21,7 +21,7 @@ pub use observer::{LaunchNode, Observer, Unobserved};
 pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, QueryId, Schedule};
 pub use rank::{
     COMPUTE_STREAM, Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder,
-    MemoryOptions, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
+    MemoryOptions, OFFLOAD_STREAM, Rank, RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Name, Phase, Site};
 

@@ -102,6 +102,7 @@ pub fn small_options() -> TrainOptions {
         clip_grad: 1.0,
         seed: 1234,
         recompute: Recompute::Nothing,
+        cpu_offloading_num_layers: 0,
         data_parallel_random_init: false,
         num_workers: 0,
         epoch_samples: None,

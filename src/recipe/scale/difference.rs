@@ -10,7 +10,7 @@ const WIDTH: &str = "heads, groups and ratios are kept";
 const BYTES: &str = "plans are those of the full size";
 const FRACTION: &str = "in proportion to the steps";
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     (
         "num_layers",
         |recipe| Some(recipe.num_layers),
@@ -78,6 +78,11 @@ const ROWS: [Row; 17] = [
         "recompute_num_layers",
         |recipe| Some(recipe.recompute_num_layers),
         "the same fraction of a chunk",
+    ),
+    (
+        "cpu_offloading_num_layers",
+        |recipe| Some(recipe.cpu_offloading_num_layers),
+        "the same fraction of the layers",
     ),
     (
         "ddp_bucket_size",

@@ -110,6 +110,7 @@ fn small(full: &Recipe, resumed_on: &[(u32, u32)]) -> Recipe {
         lr_decay_iters: full.lr_decay_iters,
         lr_warmup_iters: full.lr_warmup_iters,
         recompute_num_layers: recomputed(full, &sizes),
+        cpu_offloading_num_layers: offloaded(full, sizes.num_layers),
         ..full.clone()
     };
     schedule(full, &mut recipe);
@@ -154,6 +155,17 @@ fn recomputed(full: &Recipe, sizes: &Sizes) -> u32 {
     let chunks = sizes::chunks(full);
     let (whole, here) = (full.num_layers / chunks, sizes.num_layers / chunks);
     (layers.min(whole) * here / whole).max(1)
+}
+
+/// Layers whose activations are offloaded, the same fraction of all. One that comes back while
+/// another's backward runs does so here, too: where two layers or more stay, two do.
+fn offloaded(full: &Recipe, layers: u32) -> u32 {
+    let offloaded = full.cpu_offloading_num_layers;
+    if offloaded == 0 {
+        return 0;
+    }
+    let stay = (full.num_layers - offloaded).min(2);
+    (offloaded * layers / full.num_layers).clamp(1, layers - stay)
 }
 
 /// Parameters of a bucket, the same fraction of a stage's as at full size; `None` where that is

@@ -10,6 +10,8 @@ const HIDDEN_OF_MANY: u32 = 16;
 const LAYERS_MANY: u32 = 5;
 /// Model chunks over all stages above which each has one layer only.
 const CHUNKS_MANY: u32 = 8;
+/// Layers of a model of which some are offloaded.
+const LAYERS_OFFLOADING: u32 = 4;
 const SEQ_LENGTH: u32 = 32;
 /// Samples of a microbatch, and their length, where positions are learned: a position's gradient
 /// is a sum over the samples.
@@ -97,7 +99,12 @@ impl Sizes {
 }
 
 fn layers(full: &Recipe, chunks: u32) -> u32 {
-    let most = if chunks >= CHUNKS_MANY { 1 } else { 2 };
+    let most = match chunks {
+        // One stage: some leave, and some stay.
+        _ if full.cpu_offloading_num_layers > 0 => LAYERS_OFFLOADING,
+        CHUNKS_MANY.. => 1,
+        _ => 2,
+    };
     (full.num_layers / chunks).min(most) * chunks
 }
 

@@ -160,6 +160,31 @@ fn a_small_recipe_stays_as_it_is() {
     assert_eq!(scaled.changes, []);
 }
 
+/// As large a part leaves, and a layer that comes back ahead of its backward still does.
+#[test]
+fn offloaded_layers_keep_their_part() {
+    for (layers, offloaded, expected) in [
+        (24, 12, (4, 2)),
+        (24, 1, (4, 1)),
+        (24, 22, (4, 2)),
+        (24, 23, (4, 3)),
+        (3, 1, (3, 1)),
+        (2, 1, (2, 1)),
+        (24, 0, (2, 0)),
+    ] {
+        let full = Recipe {
+            num_layers: layers,
+            cpu_offloading_num_layers: offloaded,
+            ..gpt(8, 1, 1, "")
+        };
+        let scaled = scaled(&full, &assumed()).unwrap();
+        let here = &scaled.recipe;
+        let found = (here.num_layers, here.cpu_offloading_num_layers);
+        assert_eq!(found, expected, "{offloaded} of {layers}");
+        assert_eq!(here.clone().validated().unwrap(), *here);
+    }
+}
+
 fn any_job() -> impl Strategy<Value = Recipe> {
     let layout = (0u32..4, 0u32..3, 1u32..4, 1u32..4);
     let model = (1u32..4, 0u32..4, 0u32..3, 1u32..5, 1u32..9);

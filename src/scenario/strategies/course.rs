@@ -1,5 +1,6 @@
-//! What is drawn beside sizes: the learning rate's course, what is computed again in backward, and
-//! instances of the optimizer. Laid on a recipe last, as each depends on sizes.
+//! What is drawn beside sizes: the learning rate's course, which activations are computed again in
+//! backward or wait on the host, and instances of the optimizer. Laid on a recipe last, as each
+//! depends on sizes.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -45,12 +46,13 @@ impl Course {
     }
 }
 
-/// What a stage computes again in backward.
+/// What a stage computes again in backward, or how many layers wait on the host for it.
 #[derive(Clone, Debug)]
 pub(super) enum Again {
     Nothing,
     Parts(Vec<RecomputeModule>),
     Layers(RecomputeMethod, u32),
+    OnHost(u32),
 }
 
 pub(super) fn agains() -> impl Strategy<Value = Again> {
@@ -62,6 +64,7 @@ pub(super) fn agains() -> impl Strategy<Value = Again> {
         4 => Just(Again::Nothing),
         1 => parts.prop_map(Again::Parts),
         1 => layers.prop_map(|(method, layers)| Again::Layers(method, layers)),
+        1 => (1..=2u32).prop_map(Again::OnHost),
     ]
 }
 
@@ -78,6 +81,13 @@ impl Again {
                 recompute_granularity: Some(RecomputeGranularity::Full),
                 recompute_method: Some(*method),
                 recompute_num_layers: *layers,
+                ..recipe
+            },
+            Again::OnHost(layers) => Recipe {
+                cpu_offloading_num_layers: match recipe.pipeline_model_parallel_size {
+                    1 => (*layers).min(recipe.num_layers - 1),
+                    _ => 0,
+                },
                 ..recipe
             },
         }

@@ -111,6 +111,7 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Plain) -> TrainOptions {
         num_workers: 0,
         epoch_samples: None,
         async_save: false,
+        cpu_offloading_num_layers: 0,
     };
     options.check().expect("a sound layout");
     options

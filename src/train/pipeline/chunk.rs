@@ -75,13 +75,14 @@ impl Chunk {
             let output = self.new_message(rank, "pipeline.output");
             self.saved[slot].set_output(output);
         }
-        let saved = &self.saved[slot];
         let mut pass = self.gpt.pass(microbatch, hooks);
         if self.neighbours.previous.is_none() {
             let tokens = self.microbatch_of(data.tokens, microbatch);
+            let saved = &mut self.saved[slot];
             self.gpt.embed(rank, &mut pass, saved, tokens);
         }
-        self.gpt.forward(rank, &mut pass, saved);
+        self.gpt.forward(rank, &mut pass, &mut self.saved[slot]);
+        let saved = &self.saved[slot];
         let Some(next) = self.neighbours.next else {
             let targets = self.microbatch_of(data.targets, microbatch);
             let losses = self.microbatch_of(data.losses, microbatch);
@@ -108,15 +109,16 @@ impl Chunk {
         let is_sent = self.neighbours.next.is_some();
         let received = is_sent.then(|| self.received(rank, Work::Backward));
         let grad = received.or(own).expect("the last stage has one");
-        let saved = &self.saved[slot];
         let mut pass = self.gpt.pass(microbatch, hooks);
         if self.neighbours.next.is_none() {
             let targets = self.microbatch_of(data.targets, microbatch);
-            let scale = data.loss_scale;
+            let (saved, scale) = (&self.saved[slot], data.loss_scale);
             self.gpt
                 .loss_backward(rank, &mut pass, saved, targets, scale, grad);
         }
-        self.gpt.backward(rank, &mut pass, saved, grad);
+        self.gpt
+            .backward(rank, &mut pass, &mut self.saved[slot], grad);
+        let saved = &self.saved[slot];
         received.into_iter().for_each(|grad| rank.free(grad));
         let Some(previous) = self.neighbours.previous else {
             let segments = &data.segments[microbatch as usize];

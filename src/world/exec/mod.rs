@@ -289,7 +289,7 @@ pub struct RunRecord {
     pub notes_beyond: u64,
     /// Words of all ranks' memory at the end.
     pub memory_words: u64,
-    /// The most that each rank held at once, in bytes of the job's own types.
+    /// The most that each rank held at once on its device, in bytes of the job's own types.
     pub peak_bytes: BTreeMap<u32, u64>,
 }
 

@@ -428,7 +428,8 @@ impl AccessTracker {
     }
 
     /// The name of what `second` would have to wait for: what `first` itself completes, else the
-    /// record behind it that was meant for `second`, else the first record behind it.
+    /// record behind it that was meant for `second`, else the first record behind it that is not
+    /// made for a collective or message alone, else the first one.
     fn edge(&self, first: &Use, second: &Use) -> Option<Name> {
         if let Some(ticket) = &first.ticket {
             return Some(ticket.edge.clone());
@@ -440,7 +441,8 @@ impl AccessTracker {
         let own = second.ticket.as_ref();
         let meant = records()
             .find(|edge| own.is_some_and(|own| edge.strip_suffix(".start") == Some(&*own.edge)));
-        meant.or_else(|| records().next()).cloned()
+        let open = records().find(|edge| !edge.ends_with(".start"));
+        meant.or(open).or_else(|| records().next()).cloned()
     }
 
     fn judge_unwritten(&mut self, tensor: Tensor, present: &Arc<Use>) {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::numerics::Dtype;
-use crate::world::rank::{Handle, StreamId, Tensor};
+use crate::world::rank::{HOST, Handle, StreamId, Tensor};
 use crate::world::site::Name;
 
 /// Allocations start at multiples of this many words (256 bytes, as CUDA's allocator and wgpu ask).
@@ -101,8 +101,10 @@ impl Allocator {
             }
         };
         let bytes = (u64::from(len) * dtype.wire_bytes()).next_multiple_of(BLOCK_BYTES);
-        self.live_bytes += bytes;
-        self.peak_bytes = self.peak_bytes.max(self.live_bytes);
+        if stream != HOST {
+            self.live_bytes += bytes;
+            self.peak_bytes = self.peak_bytes.max(self.live_bytes);
+        }
         let name = name.clone();
         let count = self.occurrences.entry(name.clone()).or_insert(0);
         let occurrence = *count;
@@ -146,7 +148,9 @@ impl Allocator {
         }
         allocation.live = false;
         self.vacant.push(buffer);
-        self.live_bytes -= allocation.bytes;
+        if allocation.stream != HOST {
+            self.live_bytes -= allocation.bytes;
+        }
         Some(allocation.clone())
     }
 
@@ -172,7 +176,7 @@ impl Allocator {
         true
     }
 
-    /// The most that was allocated at once, in bytes of the job's own types.
+    /// The most that was allocated on the device at once, in bytes of the job's own types.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }

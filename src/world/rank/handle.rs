@@ -80,6 +80,7 @@ impl StreamId {
             SEND_STREAMS => format!("the stream of sends to rank {peer}"),
             RECV_STREAMS => format!("the stream of receives from rank {peer}"),
             _ if self == COMPUTE_STREAM => "the compute stream".to_string(),
+            _ if self == OFFLOAD_STREAM => "the offload stream".to_string(),
             _ if self == HOST => "the host".to_string(),
             _ => format!("stream {}", self.0),
         }
@@ -169,6 +170,10 @@ pub struct MemoryOptions {
 
 /// The stream that a rank's program starts on.
 pub const COMPUTE_STREAM: StreamId = StreamId(0);
+
+/// Activations go to the host and come back here (Transformer Engine, `cpu_offload.py`,
+/// `offload_stream`).
+pub const OFFLOAD_STREAM: StreamId = StreamId(0x0010_0002);
 
 /// Where what the host does itself is ordered: no stream, but what a stream is to clocks.
 pub(crate) const HOST: StreamId = StreamId(0x4000_0000);

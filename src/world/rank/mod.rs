@@ -25,7 +25,7 @@ use allocator::Allocator;
 use handle::segments_problem;
 pub use handle::{
     COMPUTE_STREAM, Communicator, Declaration, EventId, GroupId, Handle, Lane, MemoryOptions,
-    RankError, Segments, SlotFold, StreamId, Tensor,
+    OFFLOAD_STREAM, RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub(crate) use handle::{HOST, recv_stream};
 pub(crate) use link::{Link, Park, Parked, Reply};

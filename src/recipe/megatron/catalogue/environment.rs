@@ -250,9 +250,10 @@ const LIBRARIES: &[Variable] = &[
         "NVTE_ZERO_CENTERED_GAMMA_IN_WTYPE",
         NoBits("read with --apply-layernorm-1p, which is judged itself"),
     ),
-    var(
+    but(
+        &["0"],
         "NVTE_CPU_OFFLOAD_V1",
-        NoBits("read with activation offloading, which is judged itself"),
+        Open("when the older offloading of activations copies; bitproof's is the newer one's"),
     ),
     var("NVTE_CUTEDSL_FUSED_GROUPED_MLP", EXPERTS),
     var("NVTE_DEBUG*", LOG),

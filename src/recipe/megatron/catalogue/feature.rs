@@ -136,11 +136,8 @@ const ROWS: &[Row] = &[
     ),
     (
         CpuOffload,
-        "activations offloaded to the host",
-        &[
-            "cpu_offloading_num_layers",
-            "fine_grained_activation_offloading",
-        ],
+        "activations of single modules offloaded to the host",
+        &["fine_grained_activation_offloading"],
     ),
     (
         OptimizerOffload,

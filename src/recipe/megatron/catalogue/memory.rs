@@ -46,12 +46,18 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "cpu-offloading-num-layers",
         Int,
         "0",
-        Needs("activations offloaded to the host"),
+        Used("layers whose activations wait on the host"),
     ),
-    flag("cpu-offloading-retain-pinned-cpu-buffers", Part(CpuOffload)),
+    flag(
+        "cpu-offloading-retain-pinned-cpu-buffers",
+        NoBits(
+            "pinned memory is kept here, too; the allocator that it comes from otherwise waits for \
+             the copies of a block before it hands it out again",
+        ),
+    ),
     flag(
         "fine-grained-activation-offloading",
-        Needs("activations offloaded to the host"),
+        Needs("activations of single modules offloaded to the host"),
     ),
     arg("offload-modules", Texts, "", Part(CpuOffload)),
     arg(

@@ -203,6 +203,7 @@ fn recipe(parallel: &Recipe) -> Recipe {
         recompute_granularity: None,
         recompute_method: None,
         recompute_modules: Vec::new(),
+        cpu_offloading_num_layers: 0,
         async_save: false,
         data_parallel_random_init: false,
         num_workers: 0,

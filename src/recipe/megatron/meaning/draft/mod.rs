@@ -210,6 +210,7 @@ impl Draft<'_, '_> {
     }
 
     fn checkpoints(&mut self) {
+        self.count("cpu_offloading_num_layers");
         let values = self.inputs.values;
         let worker = values.flag("use_persistent_ckpt_worker");
         let distributed = values.text("ckpt_format") != Some("torch");

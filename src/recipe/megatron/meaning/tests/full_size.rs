@@ -312,6 +312,39 @@ fn rules_of_a_recipe_point_at_arguments() {
     }
 }
 
+/// What is not offloaded layer by layer is still refused.
+#[test]
+fn offloaded_layers_are_read_and_refused_where_megatron_refuses_them() {
+    let flag = "--cpu-offloading-num-layers";
+    let read = line(
+        "",
+        &format!("{flag} 2 --cpu-offloading-retain-pinned-cpu-buffers"),
+    );
+    assert_eq!(verdict(&read, flag).0, Verdict::Used);
+    let recipe = read.understood.recipe.expect("it is simulated");
+    assert_eq!(recipe.cpu_offloading_num_layers, 2);
+    for (more, said) in [
+        ("4", "4 layers on the host, of 4 layers"),
+        (
+            "2 --pipeline-model-parallel-size 2",
+            "and 2 pipeline stages",
+        ),
+        ("2 --recompute-activations", "and recomputation"),
+        (
+            "0 --fine-grained-activation-offloading",
+            "of single modules",
+        ),
+    ] {
+        let read = line("", &format!("{flag} {more}"));
+        let said_so = |error: &Diagnostic| format!("{error:?}").contains(said);
+        assert!(
+            errors(&read).into_iter().any(said_so),
+            "{more}: {:?}",
+            read.findings
+        );
+    }
+}
+
 #[test]
 fn what_stands_in_for_something_is_said() {
     let read = line("", "--no-bias-gelu-fusion");
