@@ -126,7 +126,7 @@ fn reproduced(session: &Session, sweep: &Sweep, token: &Token) -> Result<Reach, 
     };
     let reach = match &finding.variable {
         Variable::Placement { .. } => Reach::Across,
-        Variable::Arrival { .. } => Reach::Within,
+        Variable::Arrival { .. } | Variable::Configuration { .. } => Reach::Within,
     };
     let named = witness::variable_place(session, finding) == token.variable
         && value_of(&finding.variable) == token.value

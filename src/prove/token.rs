@@ -9,7 +9,7 @@
 //! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart, `RESHARD`
 //!           for a resume on another layout, `HAZARD` for a pair that nothing orders, `QUERY` for
 //!           the other answer to a question, `TOPO` for another size or place
-//! varint    value: of placement, its number; of an arrival order, 1 + the place of the one pair
+//! varint    value: of placement or a configuration, its number; of an arrival order, 1 + the place of the one pair
 //!           of neighbours that changes places, or `AS_FOUND`; of a restart, its list's place; of
 //!           a resume on another layout, the layout's place; of a hazard or a query, its place
 //!           in the reference run's list; of a size or place, its place in `[[topo]]`
@@ -64,7 +64,7 @@ pub fn of_finding(session: &Session, finding: &Finding) -> Token {
 /// A token's number for the value that a finding deviates to.
 pub fn value_of(variable: &Variable) -> u32 {
     match variable {
-        Variable::Placement { value } => *value,
+        Variable::Placement { value } | Variable::Configuration { value, .. } => *value,
         Variable::Arrival {
             swap: Some(place), ..
         } => place + 1,

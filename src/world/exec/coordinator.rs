@@ -21,7 +21,7 @@ use crate::world::site::{Phase, Site};
 
 use super::heads::Heads;
 use super::hosts::FaultLog;
-use super::local::SlotPlans;
+use super::local::{SlotPlans, TunedPlans};
 use super::planted::CommandFaults;
 use super::rank_state::RankState;
 use super::reversal::Hold;
@@ -54,6 +54,7 @@ pub(super) struct Coordinator<'a> {
     pub shuffle: Shuffle,
     pub heads: Heads,
     pub slot_plans: SlotPlans,
+    pub tuned_plans: TunedPlans,
 }
 
 /// Who is to be named where a launch of a run of the engine's goes wrong.
@@ -119,6 +120,7 @@ impl<'a> Coordinator<'a> {
             shuffle: Shuffle::new(options.shuffle),
             heads: Heads::new(world.ranks, &world.communicators),
             slot_plans: SlotPlans::new(),
+            tuned_plans: TunedPlans::new(),
         })
     }
 
