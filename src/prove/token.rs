@@ -8,12 +8,14 @@
 //! 4 bytes   build: start of the hash over kernels, engine and built-in text
 //! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart, `RESHARD`
 //!           for a resume on another layout, `HAZARD` for a pair that nothing orders, `QUERY` for
-//!           the other answer to a question, `TOPO` for another size or place
-//! varint    value: of placement or a configuration, its number; of an arrival order, 1 + the place of the one pair
-//!           of neighbours that changes places, or `AS_FOUND`; of a restart, its list's place; of
-//!           a resume on another layout, the layout's place; of a hazard or a query, its place
-//!           in the reference run's list; of a size or place, its place in `[[topo]]`
-//! varint    step; of a restart or such a resume, the cut; of the last three 0
+//!           the other answer to a question, `ANSWERS` for several such answers together, `TOPO`
+//!           for another size or place
+//! varint    value: of placement or a configuration, its number; of an arrival order, 1 + the
+//!           place of the one pair of neighbours that changes places, or `AS_FOUND`; of a restart,
+//!           its list's place; of a resume on another layout, the layout's place; of a hazard or a
+//!           query, its place in the reference run's list; of joint answers, their run's number;
+//!           of a size or place, its place in `[[topo]]`
+//! varint    step; of a restart or such a resume, the cut; of the last four 0
 //! varint    owner of the fold: twice the rank, or twice the communicator plus one
 //! varint    ordinal of the fold among its owner's of that step
 //! varint    element of the fold's output
