@@ -45,6 +45,10 @@ pub const HAZARD: u8 = 0xfc;
 /// Stands in place of a variable for the other answer to a non-blocking query.
 pub const QUERY: u8 = 0xfb;
 
+/// Stands in place of a variable for several answers together. The value is the number of their run
+/// among those that a check explores, which are the same on every check.
+pub const ANSWERS: u8 = 0xf9;
+
 /// Stands in place of a variable for another size or place. The value is its place in `[[topo]]`.
 pub const TOPO: u8 = 0xfa;
 
@@ -92,6 +96,11 @@ pub fn of_hazard(session: &Session, place: u32) -> Token {
 /// The token of a query of the straight run, by its place among them.
 pub fn of_query(session: &Session, place: u32) -> Token {
     of_cut(session, QUERY, place, 0)
+}
+
+/// The token of several answers together, by the number of their run.
+pub fn of_answers(session: &Session, number: u32) -> Token {
+    of_cut(session, ANSWERS, number, 0)
 }
 
 /// The token of another size or place that is not equal.

@@ -80,7 +80,7 @@ fn r2r_result(findings: &Findings) -> OracleResult {
             }
             (OracleVerdict::Different, Some(detail))
         }
-        (_, 0) if findings.queries.worst.is_some() => {
+        (_, 0) if findings.queries.consequence().is_some() => {
             (OracleVerdict::Different, findings.queries.consequence())
         }
         (_, 0) if hazard_count(findings) > 0 => {

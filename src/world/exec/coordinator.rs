@@ -23,6 +23,7 @@ use super::heads::Heads;
 use super::hosts::FaultLog;
 use super::local::{SlotPlans, TunedPlans};
 use super::planted::CommandFaults;
+use super::priority::Race;
 use super::rank_state::RankState;
 use super::reversal::Hold;
 use super::shuffle::Shuffle;
@@ -52,6 +53,7 @@ pub(super) struct Coordinator<'a> {
     pub fault_log: FaultLog,
     pub command_faults: CommandFaults,
     pub shuffle: Shuffle,
+    pub race: Option<Race>,
     pub heads: Heads,
     pub slot_plans: SlotPlans,
     pub tuned_plans: TunedPlans,
@@ -118,6 +120,7 @@ impl<'a> Coordinator<'a> {
             fault_log: FaultLog::new(options.list_faults),
             command_faults: CommandFaults::new(&options.faults),
             shuffle: Shuffle::new(options.shuffle),
+            race: options.schedule.priorities.as_ref().map(Race::new),
             heads: Heads::new(world.ranks, &world.communicators),
             slot_plans: SlotPlans::new(),
             tuned_plans: TunedPlans::new(),

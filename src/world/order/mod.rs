@@ -108,6 +108,18 @@ pub struct Schedule {
     /// Queries that are answered *not ready*; the canonical answer is *ready*, wherever the work
     /// can be over by then.
     pub not_ready: BTreeSet<QueryId>,
+    /// Who is ahead where a host asks whether work is over; nobody asks where this is absent.
+    pub priorities: Option<Priorities>,
+}
+
+/// Random priorities of hosts and of the work that they ask about, as PCT has them (Burckhardt and
+/// others, ASPLOS 2010): who is ahead of whom is drawn, and changes at a few points.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Priorities {
+    pub seed: u64,
+    /// Events at which who is about to act falls behind, with how far: a lower number is further
+    /// behind. Each query is two events, its host's and its work's.
+    pub changes: BTreeMap<u64, u64>,
 }
 
 impl Schedule {
