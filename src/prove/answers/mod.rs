@@ -1,4 +1,4 @@
-//! Joint answers to non-blocking queries: each run shows further queries, so what there is to answer
+//! Joint answers to non-blocking queries: each run shows further queries, so what there is to run
 //! is found while it is explored.
 //!
 //! A run is decided by the set of queries that are answered *not ready*: everything else that it
