@@ -164,6 +164,35 @@ fn what_no_sum_explains_is_a_dependence_on_the_mesh() {
     assert!(told.contains("dropout masks differ"), "{told}");
 }
 
+/// One microbatch a rank has one order; with a quarter of the ranks there are four, as they come.
+#[test]
+fn what_varies_in_the_other_run_alone_is_told_as_that_runs_own() {
+    let arrival = (
+        "[recipe.env]",
+        "[recipe.determinism]\nmicrobatch_accumulation = 'arrival'\n[recipe.env]",
+    );
+    let one_each = ("global_batch_size = 16", "global_batch_size = 8");
+    let quarter = "[[topo]]\nname = 'quarter'\nmay_differ = true\nrecipe.world_size = 2";
+    let scenario = || {
+        let text = SCENARIO.replacen(one_each.0, one_each.1, 1);
+        let text = text.replacen(arrival.0, arrival.1, 1);
+        let source = Source::new("topo.toml", format!("{text}\n{quarter}"));
+        let loaded = Scenario::from_source(&source, Path::new("t.toml"), &Overrides::default());
+        loaded.expect("a sound scenario").scenario
+    };
+    let found = check(scenario(), CheckOptions::default(), &Silent).expect("it can be checked");
+    assert_eq!(found.grade(), Grade::Divergent, "{:?}", found.topo);
+    let origin = found.origin.as_ref().expect("an origin");
+    assert_eq!(origin.oracle, OracleKind::TOPO);
+    assert_eq!(origin.class, OriginClass::AccumulationOrder);
+    assert!(origin.what.contains("`quarter`"), "{}", origin.what);
+    assert_eq!(topo_of(&found).verdict, OracleVerdict::Different);
+    assert_eq!(found.topo[0].verdict, OracleVerdict::Different);
+    let token = Token::decode(found.replay.as_deref().expect("a token")).expect("as printed");
+    let again = replay(scenario(), &token, CheckOptions::default(), &Silent);
+    assert_eq!(again.expect("it replays").topo, found.topo);
+}
+
 #[test]
 fn recomputation_changes_nothing() {
     let full = "[[topo]]\nname = 'recompute'\nrecipe.recompute_granularity = 'full'\n\

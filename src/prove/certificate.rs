@@ -53,6 +53,7 @@ pub(super) fn outcome(
         scenario: ScenarioIdentity {
             name: scenario.name.clone(),
             hash: hexadecimal(&scenario.content_hash()),
+            not_covered: scenario.not_covered.clone(),
         },
         within: verdicts.within,
         across: verdicts.across,
@@ -107,13 +108,13 @@ fn losses(record: &RunRecord) -> Vec<f32> {
     losses.map(|(_, loss)| *loss).collect()
 }
 
-/// Why there is no second run: a replay looks at what its token names, a run that stopped has
-/// nothing to compare. Neither judges vacuity.
+/// Why there is no second run: a replay looks at what its token names, a straight run that stopped
+/// has nothing to compare. Neither judges vacuity.
 fn unrepeated(findings: &Findings) -> Option<&'static str> {
-    match (&findings.stopped, &findings.second) {
-        (Some(_), _) => Some("where a run stops"),
+    match (&findings.second, &findings.stopped) {
+        (Some(_), _) => None,
+        (None, Some(_)) => Some("where a run stops"),
         (None, None) => Some("in a replay"),
-        (None, Some(_)) => None,
     }
 }
 

@@ -79,7 +79,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// What a replay has: its runs, and nothing else yet.
+    /// Its runs, and nothing else yet: all that a replay has.
     pub(super) fn of_replay(reference: RunRecord, sweep: Sweep) -> Findings {
         Findings {
             reference,
@@ -111,10 +111,22 @@ pub fn check(
 ) -> Result<Outcome, CheckError> {
     let races = Races::asked(&options, scenario.seed)?;
     let mut session = Session::new(scenario, &options)?;
-    let (findings, remedies) = match found(&mut session, &options, races, progress) {
-        Ok(found) => found,
-        Err(CheckError::Stopped(stop)) => (stopped(&session, *stop), Vec::new()),
+    let mut findings = match straight(&mut session, &options, races, progress) {
+        Ok(findings) => findings,
+        Err(CheckError::Stopped(stop)) => stopped(&session, *stop),
         Err(error) => return Err(error),
+    };
+    let remedies = match findings.stopped {
+        Some(_) => Vec::new(),
+        None => match beside(&mut session, &mut findings, progress) {
+            Ok(remedies) => remedies,
+            // What the straight run showed stands.
+            Err(CheckError::Stopped(stop)) => {
+                findings.stopped = Some(*stop);
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        },
     };
     let verdicts = grade::of_check(&session, &findings);
     Ok(certificate::outcome(
@@ -131,13 +143,13 @@ pub(super) fn stopped(session: &Session, stop: Stop) -> Findings {
     }
 }
 
-/// Every part of a check, one after another.
-fn found(
+/// What the straight run shows: its choices, its schedule, itself again.
+fn straight(
     session: &mut Session,
     options: &CheckOptions,
     mut races: Option<Races>,
     progress: &dyn Progress,
-) -> Result<(Findings, Vec<Remedy>), CheckError> {
+) -> Result<Findings, CheckError> {
     let steps = u64::from(session.scenario.steps);
 
     progress.begin("reference run", steps);
@@ -155,50 +167,55 @@ fn found(
     let hazards = &mut reference.hazards;
     let reversals = reversal::turn_round(session, Course::Straight, hazards, progress)?;
     let queries = queries::deny(session, &reference, progress)?;
+    Ok(Findings {
+        second,
+        effect: effect::measure(session, &sweep)?,
+        reversals,
+        queries,
+        native_races: races.map(Races::end),
+        ..Findings::of_replay(reference, sweep)
+    })
+}
+
+/// What other runs show beside the straight one, and what would remove what was found.
+fn beside(
+    session: &mut Session,
+    findings: &mut Findings,
+    progress: &dyn Progress,
+) -> Result<Vec<Remedy>, CheckError> {
     let of_resumed = |error: CheckError| error.stop_shown_by(OracleKind::RES);
-    let (mut snapshots, mut resumptions) =
-        resumed(session, (&reference, &reversals), progress).map_err(of_resumed)?;
+    let straight = (&findings.reference, &findings.reversals);
+    let resumed = resumed(session, straight, progress).map_err(of_resumed)?;
+    (findings.snapshots, findings.resumptions) = resumed;
     faults::refuse_unmet(session)?;
 
-    let reshardings = reshardings(session, &reference, &sweep, progress);
-    let mut reshardings = reshardings.map_err(of_resumed)?;
-    let topo = varied(session, &reference, &sweep, progress);
-    let mut topo = topo.map_err(|error| error.stop_shown_by(OracleKind::TOPO))?;
-    let resumed = resumptions.iter_mut().flatten();
-    let resumed = resumed.map(|(_, found)| &mut found.hazards);
-    let resharded = reshardings.iter_mut();
-    let resharded = resharded.map(|found| &mut found.run.hazards);
-    let saving = snapshots.iter_mut().map(|found| &mut found.hazards);
-    let varied = topo.iter_mut().map(|found| &mut found.run.hazards);
-    for hazards in saving.chain(resumed).chain(resharded).chain(varied) {
-        hazards.retain(|hazard| !reversals.is_ordered(hazard));
-    }
+    let (reference, sweep) = (&findings.reference, &findings.sweep);
+    let resharded = reshardings(session, reference, sweep, progress);
+    findings.reshardings = resharded.map_err(of_resumed)?;
+    findings.topo = varied(session, reference, sweep, progress)?;
+    drop_ordered(findings);
 
-    let provenances = match session.scenario.oracles.contains(&OracleKind::REF) {
+    findings.provenances = match session.scenario.oracles.contains(&OracleKind::REF) {
         true => Some(reference::follow(session, &RunOptions::default())?),
         false => None,
     };
+    let (reference, sweep) = (&findings.reference, &findings.sweep);
+    findings.mutants = planted(session, reference, sweep, progress)?;
+    remedy::tried(session, findings, progress)
+}
 
-    let mutants = planted(session, &reference, &sweep, progress)?;
-    let effect = effect::measure(session, &sweep)?;
-    let findings = Findings {
-        reference,
-        sweep,
-        second,
-        resumptions,
-        snapshots,
-        reshardings,
-        topo,
-        provenances,
-        mutants,
-        effect,
-        reversals,
-        queries,
-        stopped: None,
-        native_races: races.map(Races::end),
-    };
-    let remedies = remedy::tried(session, &findings, progress)?;
-    Ok((findings, remedies))
+/// Pairs of accesses that other ranks order are no hazards of other runs either.
+fn drop_ordered(findings: &mut Findings) {
+    let resumed = findings.resumptions.iter_mut().flatten();
+    let resumed = resumed.map(|(_, found)| &mut found.hazards);
+    let resharded = findings.reshardings.iter_mut();
+    let resharded = resharded.map(|found| &mut found.run.hazards);
+    let saving = findings.snapshots.iter_mut();
+    let saving = saving.map(|found| &mut found.hazards);
+    let varied = findings.topo.iter_mut().map(|found| &mut found.run.hazards);
+    for hazards in saving.chain(resumed).chain(resharded).chain(varied) {
+        hazards.retain(|hazard| !findings.reversals.is_ordered(hazard));
+    }
 }
 
 /// Faults planted into the scenario, and which of them were caught.

@@ -192,12 +192,12 @@ fn of_other_run(found: &OtherRun, reach: Reach) -> Grade {
 }
 
 /// The job of another size or in another place.
-fn of_topo(found: &Topo, accept_input: bool) -> Grade {
+pub(super) fn of_topo(found: &Topo, accept_input: bool) -> Grade {
     let mut grade = of_other_run(&found.run, Reach::Within);
-    if found.fails() {
+    if found.parts() {
         return grade.max(Grade::Divergent);
     }
-    if found.may_differ {
+    if found.may_differ || found.fails() {
         return grade;
     }
     if found.is_equal_by_input() {
@@ -338,7 +338,7 @@ pub(super) fn of_replayed_resharding(found: &OtherRun) -> Verdicts {
 /// The verdict of a replay of another size or place that was found to fail.
 pub(super) fn of_replayed_topo(found: &Topo) -> Verdicts {
     let grade = of_topo(found, false);
-    assert!(grade >= Grade::Divergent, "a replay shows what failed");
+    assert!(grade >= Grade::Hazard, "a replay shows what failed");
     Verdicts {
         within: Some(grade),
         across: None,

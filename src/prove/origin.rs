@@ -89,12 +89,15 @@ fn unordered(findings: &Findings) -> Option<Origin> {
     let saving = findings.snapshots.iter();
     let saving = saving.flat_map(|snapshots| snapshots.hazards.first().cloned());
     let hazard: Hazard = own.into_iter().chain(saving).chain(resumed).next()?;
-    let class = match hazard.kind {
+    origin(class_of(&hazard), OracleKind::R2R, hazard.to_string())
+}
+
+fn class_of(hazard: &Hazard) -> OriginClass {
+    match hazard.kind {
         HazardKind::ReuseWhileInUse => OriginClass::BufferLifetime,
         HazardKind::UninitialisedRead => OriginClass::UninitialisedRead,
         _ => OriginClass::MissingWait,
-    };
-    origin(class, OracleKind::R2R, hazard.to_string())
+    }
 }
 
 fn recomputed(findings: &Findings) -> Option<Origin> {
@@ -160,10 +163,19 @@ fn resumed(findings: &Findings) -> Option<Origin> {
 /// Another size or place: sums that it orders otherwise, or something else that depends on it.
 fn varied(findings: &Findings) -> Option<Origin> {
     let found = findings.topo.iter().find(|found| found.fails())?;
-    let class = match found.run.is_broken() {
-        true => OriginClass::MeshDependence,
-        false => OriginClass::AlgorithmSelection,
+    let run = &found.run;
+    // What is wrong with its own run comes before what that run does otherwise.
+    let own = match (run.hazards.first(), run.drifts.first()) {
+        (Some(hazard), _) => Some(class_of(hazard)),
+        (None, Some(drift)) if drift.microbatch.is_some() => Some(OriginClass::RecomputeMismatch),
+        (None, Some(_)) => Some(OriginClass::ReplicaDivergence),
+        (None, None) => None,
     };
+    let class = own.unwrap_or(match run.is_broken() {
+        true => OriginClass::MeshDependence,
+        false if run.sensitive.contains_key(&Reach::Within) => OriginClass::AccumulationOrder,
+        false => OriginClass::AlgorithmSelection,
+    });
     origin(class, OracleKind::TOPO, found.to_string())
 }
 

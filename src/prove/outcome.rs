@@ -105,6 +105,20 @@ pub struct ScenarioIdentity {
     pub name: String,
     /// Content hash in hexadecimal.
     pub hash: String,
+    /// What the scenario itself says that a pass leaves open; told among the others.
+    #[serde(skip)]
+    pub not_covered: Vec<String>,
+}
+
+impl ScenarioIdentity {
+    /// The first of them, for reports that are no place for all.
+    pub fn left_open(&self) -> Option<String> {
+        let first = self.not_covered.first()?;
+        Some(match self.not_covered.len() {
+            1 => first.clone(),
+            count => format!("{first}; and {} more", count - 1),
+        })
+    }
 }
 
 /// Choice points of one family and one kind of choice, proved by one rung.

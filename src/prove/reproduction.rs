@@ -52,8 +52,8 @@ fn candidates(session: &Session, findings: &Findings) -> Vec<(Grade, Token)> {
         let token = |place: usize| token::of_resharding(session, place as u32, found.cut);
         all.extend(place.map(|place| (Grade::Divergent, token(place))));
     }
-    for (place, _) in (0..).zip(&findings.topo).filter(|(_, found)| found.fails()) {
-        all.push((Grade::Divergent, token::of_topo(session, place)));
+    for (place, found) in (0..).zip(&findings.topo).filter(|(_, found)| found.fails()) {
+        all.push((grade::of_topo(found, false), token::of_topo(session, place)));
     }
     all
 }

@@ -20,7 +20,8 @@ const TOLD_MAX: usize = 20;
 impl Report {
     /// Everything that is wrong, the worst first: errors where the check fails, and notes where it
     /// ends well all the same, because it was expected or accepted. A check that ends well without
-    /// a finding has none; that races were asked for and none was run is always one.
+    /// a finding has none; that races were asked for and none was run is always one, and so is what
+    /// the scenario itself leaves open.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         let at = At(self.places.as_ref());
@@ -56,6 +57,7 @@ impl Report {
             first.help.push(line);
         }
         found.extend(nothing_raced(outcome));
+        found.extend(left_open(outcome));
         found
     }
 
@@ -134,9 +136,9 @@ impl At<'_> {
     /// Oracles that failed. What R2R says of choice points is the divergence, told already.
     fn oracles(&self, outcome: &Outcome) -> Vec<Diagnostic> {
         let told = outcome.first_divergence.as_ref();
-        let stopped = outcome.stop.is_some();
+        let stopped = outcome.stop.as_ref().map(|stop| stop.oracle);
         let is_told = |result: &&OracleResult| match (told, result.oracle.name()) {
-            _ if stopped => true,
+            _ if stopped == Some(result.oracle) => true,
             (Some(_), "R2R") => true,
             (Some(first), "RES") => first.variable.name == "checkpoint.restarts",
             _ => false,
@@ -322,6 +324,18 @@ fn nothing_raced(outcome: &Outcome) -> Option<Diagnostic> {
     Some(Diagnostic::note(
         "nothing-raced",
         format!("{name}: native races: {told}"),
+    ))
+}
+
+/// What the scenario itself says that no pass covers: how its job was read, what it reads itself.
+fn left_open(outcome: &Outcome) -> Option<Diagnostic> {
+    let scenario = &outcome.scenario;
+    let told = scenario.left_open()?;
+    let message = format!("{}: not covered: {told}", scenario.name);
+    let rest = scenario.not_covered.iter().skip(1);
+    Some(rest.fold(
+        Diagnostic::note("not-covered", message),
+        |note, sentence| note.with_note(sentence.clone()),
     ))
 }
 

@@ -67,6 +67,9 @@ fn suite(report: &Report) -> TestSuite {
     ] {
         suite.add_property((name, &*value));
     }
+    for sentence in &outcome.scenario.not_covered {
+        suite.add_property(("not_covered", &**sentence));
+    }
     let expected = report
         .expect
         .as_ref()

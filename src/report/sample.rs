@@ -46,6 +46,7 @@ pub fn proved() -> Outcome {
         scenario: ScenarioIdentity {
             name: "quickstart".into(),
             hash: hash("a"),
+            not_covered: Vec::new(),
         },
         within: Some(Grade::Proved),
         across: None,

@@ -10,7 +10,6 @@ use crate::prove::oracle::res::Resumption;
 use crate::prove::oracle::topo::Topo;
 use crate::prove::outcome::{OracleResult, OracleVerdict};
 use crate::prove::session::Session;
-use crate::prove::stop::Stop;
 use crate::prove::sweep::Reach;
 use crate::scenario::OracleKind;
 use crate::train::FIRST_BUCKETS;
@@ -19,8 +18,8 @@ pub(super) fn all(session: &Session, findings: &Findings) -> Vec<OracleResult> {
     OracleKind::ALL
         .into_iter()
         .map(|oracle| {
-            if let Some(stop) = &findings.stopped {
-                return of_stop(oracle, stop);
+            if let Some(stopped) = of_stop(oracle, findings) {
+                return stopped;
             }
             if !session.scenario.oracles.contains(&oracle) {
                 let detail = Some("the scenario does not ask for it".to_string());
@@ -37,15 +36,21 @@ pub(super) fn all(session: &Session, findings: &Findings) -> Vec<OracleResult> {
         .collect()
 }
 
-/// The oracle that shows a stop has failed; the others had nothing to compare.
-fn of_stop(oracle: OracleKind, stop: &Stop) -> OracleResult {
-    match oracle == stop.oracle {
-        true => oracle_result(oracle, OracleVerdict::Different, 0, Some(stop.what.clone())),
-        false => {
-            let detail = Some("the run stopped".to_string());
-            oracle_result(oracle, OracleVerdict::NotChecked, 0, detail)
-        }
+/// The oracle that shows a stop has failed; those that come later had nothing to compare.
+fn of_stop(oracle: OracleKind, findings: &Findings) -> Option<OracleResult> {
+    let stop = findings.stopped.as_ref()?;
+    if oracle == stop.oracle {
+        let detail = Some(stop.what.clone());
+        return Some(oracle_result(oracle, OracleVerdict::Different, 0, detail));
     }
+    let was_asked = match oracle {
+        OracleKind::R2R | OracleKind::XR => findings.second.is_some(),
+        OracleKind::RES => findings.resumptions.is_some(),
+        OracleKind::TOPO | OracleKind::REF => false,
+    };
+    let detail = Some("the run stopped".to_string());
+    let unasked = || oracle_result(oracle, OracleVerdict::NotChecked, 0, detail);
+    (!was_asked).then(unasked)
 }
 
 fn oracle_result(

@@ -13,10 +13,10 @@ use crate::report::names::{counted, grouped, ranks, slug};
 pub(super) fn explain(page: &mut Page, outcome: &Outcome) {
     // The mistake before what it leads to.
     hazards(page, &outcome.hazards);
-    match &outcome.stop {
-        Some(stop) => stopped(page, stop),
-        None => failed_oracles(page, &outcome.oracles),
+    if let Some(stop) = &outcome.stop {
+        stopped(page, stop);
     }
+    failed_oracles(page, outcome);
     if let Some(first) = &outcome.first_divergence {
         first_divergence(page, first);
     }
@@ -48,9 +48,13 @@ fn stopped(page: &mut Page, stop: &Stop) {
     }
 }
 
-fn failed_oracles(page: &mut Page, results: &[OracleResult]) {
-    let is_failed = |result: &&OracleResult| result.verdict == OracleVerdict::Different;
-    for result in results.iter().filter(is_failed) {
+/// Every oracle that failed, but what a stop told.
+fn failed_oracles(page: &mut Page, outcome: &Outcome) {
+    let told = outcome.stop.as_ref().map(|stop| stop.oracle);
+    let is_failed = |result: &&OracleResult| {
+        result.verdict == OracleVerdict::Different && told != Some(result.oracle)
+    };
+    for result in outcome.oracles.iter().filter(is_failed) {
         page.heading(&format!("oracle {} failed", result.oracle.name()));
         oracle_detail(page, 2, result);
     }

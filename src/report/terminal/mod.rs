@@ -81,6 +81,9 @@ impl Report {
             basis::certificate(&mut page, &self.outcome, detail);
         } else {
             native::nothing_raced(&mut page, &self.outcome);
+            if let Some(told) = self.outcome.scenario.left_open() {
+                page.sentence(2, &format!("not covered: {told}"));
+            }
         }
         if let Some(command) = self.line_to_paste() {
             page.line("");

@@ -106,6 +106,30 @@ fn quiet_keeps_the_verdict_and_the_line_to_paste() {
     assert!(!text.contains("witness"));
 }
 
+/// In every form: what a scenario says of itself is no matter of detail.
+#[test]
+fn what_a_scenario_leaves_open_is_told_in_every_form() {
+    let mut outcome = sample::proved();
+    let sentences = ["the script was followed", "a file was not read"];
+    outcome.scenario.not_covered = sentences.map(str::to_string).to_vec();
+    let report = Report::new(outcome, &Requirement::default(), None);
+    let quiet = style::plain(&report.to_human(Detail::Verdict));
+    assert!(
+        quiet.contains("not covered: the script was followed; and 1 more"),
+        "{quiet}"
+    );
+    let found = report.diagnostics();
+    let [note] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(note.code, "not-covered");
+    assert_eq!(note.notes, ["a file was not read"]);
+    let xml = crate::report::junit(&[crate::report::Checked::Reported(Box::new(report))]);
+    for sentence in sentences {
+        assert!(xml.contains(sentence), "{xml}");
+    }
+}
+
 #[test]
 fn verbose_prints_hashes_and_assumptions() {
     let usual = plain(sample::proved(), Detail::Usual);

@@ -15,9 +15,9 @@ use std::ops::Range;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::oracle::parting::{self, Kept, OtherRun, Parting, PlanDifference, Side, whole};
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Sums, Sweep, SweepOptions};
+use crate::prove::sweep::{Reach, Sums, Sweep, SweepOptions};
 use crate::prove::{Progress, memory};
-use crate::scenario::{Scenario, Variation};
+use crate::scenario::{OracleKind, Scenario, Variation};
 use crate::world::{Family, RunRecord};
 
 pub use planted::plant;
@@ -41,8 +41,21 @@ pub struct Topo {
 
 impl Topo {
     /// Bits part; where the variation need not be equal, only what nothing excuses.
-    pub fn fails(&self) -> bool {
+    pub fn parts(&self) -> bool {
         self.run.is_broken() || (!self.may_differ && self.run.parting().is_some())
+    }
+
+    /// Parts, or is not determined itself, in the one place that it has.
+    pub fn fails(&self) -> bool {
+        let OtherRun {
+            sensitive,
+            drifts,
+            hazards,
+            ..
+        } = &self.run;
+        let is_steady =
+            !sensitive.contains_key(&Reach::Within) && drifts.is_empty() && hazards.is_empty();
+        self.parts() || !is_steady
     }
 
     /// The runs agree byte for byte, though they add in other orders: so do these inputs.
@@ -111,7 +124,7 @@ impl Varied<'_> {
         steps: Range<u32>,
     ) -> Result<Topo, CheckError> {
         let session = self.straight.changed(varied);
-        let mut session = session.map_err(|error| named(variation, error))?;
+        let mut session = session.map_err(|error| named(&variation.name, error))?;
         let mut sweep = Sweep::new(self.sweep_options(&session));
         let record = session.run(
             &parting::options(self.straight),
@@ -119,7 +132,10 @@ impl Varied<'_> {
             None,
             &mut sweep,
         );
-        let record = record.map_err(|error| named(variation, error.into()))?;
+        let record = record.map_err(|error| {
+            let error = CheckError::from(error);
+            named(&variation.name, error.stop_shown_by(OracleKind::TOPO))
+        })?;
         let mut found = Topo::new(variation);
         self.compare(&session, (&record, &sweep.sums), steps, &mut found);
         found.run.take(record, sweep);
@@ -177,10 +193,14 @@ fn too_few(straight: &Session, sums: &Sums) -> Vec<(Family, u32, u32)> {
 }
 
 /// An error of a variation's own run, with its name.
-fn named(variation: &Variation, error: CheckError) -> CheckError {
+fn named(name: &str, error: CheckError) -> CheckError {
     match error {
-        CheckError::Input(text) => CheckError::Input(format!("`{}`: {text}", variation.name)),
-        CheckError::Options(error) => CheckError::Input(format!("`{}`: {error}", variation.name)),
+        CheckError::Input(text) => CheckError::Input(format!("`{name}`: {text}")),
+        CheckError::Options(error) => CheckError::Input(format!("`{name}`: {error}")),
+        CheckError::Stopped(mut stop) => {
+            stop.what = format!("`{name}`: {}", stop.what);
+            CheckError::Stopped(stop)
+        }
         other => other,
     }
 }
@@ -214,5 +234,25 @@ impl std::fmt::Display for Topo {
             write!(f, "; it need not be equal")?;
         }
         run.write_own(f, "this run")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::WorldError;
+
+    #[test]
+    fn what_stops_in_a_variation_says_in_which() {
+        let deadlock = CheckError::World(WorldError::Deadlock {
+            detail: "no rank can go on".to_string(),
+            sides: Vec::new(),
+        });
+        let error = named("half", deadlock.stop_shown_by(OracleKind::TOPO));
+        let CheckError::Stopped(stop) = error else {
+            panic!("it is a stop");
+        };
+        assert_eq!(stop.oracle, OracleKind::TOPO);
+        assert!(stop.what.starts_with("`half`: "), "{}", stop.what);
     }
 }

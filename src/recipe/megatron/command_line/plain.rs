@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::super::launch::is_variable_name;
-use names::{is_of_shell, needs_export};
+use names::{is_of_shell, is_told_by_torchrun, needs_export};
 use words::Quotes;
 
 /// Where a script is more than plain.
@@ -25,7 +25,7 @@ type Beyond = Range<usize>;
 const LAUNCHERS: [&str; 3] = ["torchrun", "python", "python3"];
 
 /// Commands that change nothing of the shell: what stands behind them is no matter.
-const IDLE: [&str; 9] = [
+const IDLE: [&str; 12] = [
     "echo",
     "mkdir",
     "cd",
@@ -35,12 +35,17 @@ const IDLE: [&str; 9] = [
     "pwd",
     "nvidia-smi",
     "hostname",
+    "whoami",
+    "which",
+    "ulimit",
 ];
+
+/// Those that end a script, or wait for nothing: behind the launch they come too late.
+const ENDINGS: [&str; 2] = ["exit", "wait"];
 
 /// What a plain script's lines are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Command {
-    Assignment,
     Export,
     Set,
     Idle,
@@ -58,6 +63,7 @@ pub(super) fn first_beyond(text: &str) -> Option<Range<usize>> {
             names: BTreeMap::new(),
             is_bash: shell.is_bash,
             launch: None,
+            unexported: None,
             is_list: false,
             has_commands: false,
         }
@@ -79,7 +85,35 @@ pub(super) fn check_shell(text: &str) -> Result<(), Range<usize>> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Word,
+    /// A word that is a small number, and can be reckoned with.
+    Number,
     Array,
+}
+
+impl Kind {
+    /// Of a word as it is written.
+    fn of(word: &str) -> Kind {
+        let digits = word.bytes().all(|byte| byte.is_ascii_digit());
+        match digits && !word.starts_with('0') && (1..=NUMBER_DIGITS_MAX).contains(&word.len()) {
+            true => Kind::Number,
+            false => Kind::Word,
+        }
+    }
+
+    fn is_array(self) -> bool {
+        self == Kind::Array
+    }
+}
+
+/// Products of a few such numbers are in range.
+const NUMBER_DIGITS_MAX: usize = 6;
+
+/// `NAME=...` as it stands.
+struct Assignment {
+    name: Range<usize>,
+    kind: Kind,
+    /// `+=`
+    adds: bool,
 }
 
 struct Scan<'a> {
@@ -91,6 +125,8 @@ struct Scan<'a> {
     is_bash: bool,
     /// Where the only launch stands.
     launch: Option<Range<usize>>,
+    /// An assignment that only `torchrun` makes no matter of.
+    unexported: Option<Range<usize>>,
     /// Whether the text is a list of arguments.
     is_list: bool,
     has_commands: bool,
@@ -113,11 +149,12 @@ impl Scan<'_> {
     /// One command, up to the end of its line or a `;`.
     fn command(&mut self) -> Result<(), Beyond> {
         let start = self.at;
-        let kind = self.kind()?;
+        let Some(kind) = self.kind()? else {
+            return Ok(());
+        };
         self.has_commands = true;
         while let Some(next) = self.next_word(kind)? {
             let fits = match kind {
-                Command::Assignment => false,
                 Command::Export => self.is_exported(&next)?,
                 Command::Set => self.setting(&next)?,
                 Command::Idle | Command::Launch | Command::Arguments => true,
@@ -129,12 +166,20 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Reads the first word of a command.
-    fn kind(&mut self) -> Result<Command, Beyond> {
+    /// Reads the first word of a command; `None` where there are assignments only.
+    fn kind(&mut self) -> Result<Option<Command>, Beyond> {
         let start = self.at;
-        if let Some(name) = self.assigned(start) {
-            self.assignment(name)?;
-            return Ok(Command::Assignment);
+        let mut before = Vec::new();
+        while let Some(name) = self.assigned(self.at) {
+            before.push(self.assignment(name)?);
+            let end = self.at;
+            if self.ends()? {
+                self.has_commands = true;
+                return match before.as_slice() {
+                    [one] => self.assign(one).map(|()| None),
+                    _ => Err(start..end),
+                };
+            }
         }
         let first = self.word(Quotes::Any)?;
         let name = &self.text[first.clone()];
@@ -143,6 +188,7 @@ impl Scan<'_> {
             "set" => Command::Set,
             _ if IDLE.contains(&name) => Command::Idle,
             _ if LAUNCHERS.contains(&name) && self.launch.is_none() => Command::Launch,
+            _ if ENDINGS.contains(&name) && self.launch.is_some() => Command::Idle,
             _ if is_flag(name) && (self.is_list || !self.has_commands) => Command::Arguments,
             _ => return Err(first),
         };
@@ -150,10 +196,40 @@ impl Scan<'_> {
         if self.is_list && kind != Command::Arguments {
             return Err(first);
         }
-        if kind == Command::Launch {
-            self.launch = Some(first);
+        match kind {
+            Command::Launch if before.iter().all(|one| !one.kind.is_array() && !one.adds) => {
+                if let (false, Some(unexported)) = (name == "torchrun", &self.unexported) {
+                    return Err(unexported.clone());
+                }
+                self.launch = Some(first);
+            }
+            // Of a launch only, what stands before it is no matter to the shell.
+            _ if before.is_empty() && kind != Command::Launch => {}
+            _ => return Err(start..first.end),
         }
-        Ok(kind)
+        Ok(Some(kind))
+    }
+
+    /// Whether a command ends here, at a remark or a line's end.
+    fn ends(&mut self) -> Result<bool, Beyond> {
+        let is_glued = self.blanks()? == 0;
+        match self.peek() {
+            None => Ok(true),
+            Some('\n') => {
+                self.at += 1;
+                Ok(true)
+            }
+            Some(';') if !self.text[self.at..].starts_with(";;") => {
+                self.at += 1;
+                Ok(true)
+            }
+            Some('#') if !is_glued => {
+                self.comment()?;
+                self.ends()
+            }
+            Some(_) if is_glued => Err(self.here()),
+            Some(_) => Ok(false),
+        }
     }
 
     /// `NAME=` or `NAME+=` at `start`: the name, where one stands there.
@@ -167,10 +243,9 @@ impl Scan<'_> {
     }
 
     /// `NAME=word`, `NAME=(words)`, `NAME+=...`, of a name that is no more than a variable.
-    fn assignment(&mut self, name: Range<usize>) -> Result<(), Beyond> {
+    fn assignment(&mut self, name: Range<usize>) -> Result<Assignment, Beyond> {
         let written = &self.text[name.clone()];
-        // Without `export`, whether a program sees it is its caller's matter.
-        if is_of_shell(written) || needs_export(written) || self.is_list {
+        if is_of_shell(written) || self.is_list {
             return Err(name);
         }
         self.at = name.end;
@@ -179,22 +254,42 @@ impl Scan<'_> {
             return Err(name.start..self.at);
         }
         self.at += 1;
-        let kind = match self.peek() {
-            Some('(') => Kind::Array,
-            _ => Kind::Word,
-        };
+        let start = self.at;
+        let is_array = self.peek() == Some('(');
         // What is added to is known; and a name is one kind of thing from first to last.
         match self.names.get(written) {
             None if adds => return Err(name),
-            Some(known) if *known != kind => return Err(name),
+            Some(known) if known.is_array() != is_array => return Err(name),
             _ => {}
         }
-        match kind {
-            Kind::Array if !self.is_bash => return Err(self.here()),
-            Kind::Array => self.array()?,
-            Kind::Word => self.value(Quotes::Value)?,
+        let kind = match is_array {
+            true if !self.is_bash => return Err(self.here()),
+            true => {
+                self.array()?;
+                Kind::Array
+            }
+            false => {
+                self.value(Quotes::Value)?;
+                match adds {
+                    true => Kind::Word,
+                    false => Kind::of(&self.text[start..self.at]),
+                }
+            }
+        };
+        Ok(Assignment { name, kind, adds })
+    }
+
+    /// What an assignment leaves behind, where nothing is launched with it.
+    fn assign(&mut self, assignment: &Assignment) -> Result<(), Beyond> {
+        let name = &assignment.name;
+        let written = &self.text[name.clone()];
+        // Without `export`, whether a program sees it is its caller's matter.
+        match (needs_export(written), is_told_by_torchrun(written)) {
+            (true, false) => return Err(name.clone()),
+            (true, true) => self.unexported = Some(name.clone()),
+            (false, _) => {}
         }
-        self.names.insert(written, kind);
+        self.names.insert(written, assignment.kind);
         Ok(())
     }
 
@@ -240,15 +335,18 @@ impl Scan<'_> {
         if !is_fit || is_split || is_array {
             return Err(word.clone());
         }
-        if written.contains('=') {
-            self.names.insert(name, Kind::Word);
+        if let Some((_, value)) = written.split_once('=') {
+            self.names.insert(name, Kind::of(value));
         }
         Ok(true)
     }
 
-    /// `-e`, `-eux`, `-euo pipefail`.
+    /// `-e`, `-eux`, `-euo pipefail`, `+x`.
     fn setting(&mut self, word: &Range<usize>) -> Result<bool, Beyond> {
         let written = &self.text[word.clone()];
+        if written == "+x" {
+            return Ok(true);
+        }
         let letters = written.strip_prefix('-').unwrap_or_default();
         let (plain, takes) = match letters.strip_suffix('o') {
             Some(plain) => (plain, true),
@@ -305,8 +403,13 @@ impl Scan<'_> {
                 return Ok(true);
             }
         }
-        let rest = &self.text[start..];
-        let mark = MARKS.iter().filter(|mark| rest.starts_with(**mark));
+        // To a POSIX shell `&>` is a `&` and another redirection.
+        let all = self.is_bash && self.text[start..].starts_with("&>");
+        self.at += usize::from(all);
+        let rest = &self.text[self.at..];
+        let mark = MARKS[..if all { 2 } else { MARKS.len() }]
+            .iter()
+            .filter(|mark| rest.starts_with(**mark));
         let Some(mark) = mark.max_by_key(|mark| mark.len()) else {
             return Ok(false);
         };

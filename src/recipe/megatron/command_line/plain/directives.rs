@@ -12,8 +12,10 @@ pub(super) struct Runs {
 }
 
 /// Options of `sbatch` that change neither the environment nor what runs.
-const BATCH: [&str; 37] = [
+const BATCH: [&str; 42] = [
     "--account",
+    "--array",
+    "--chdir",
     "--comment",
     "--constraint",
     "--cpus-per-gpu",
@@ -26,11 +28,14 @@ const BATCH: [&str; 37] = [
     "--gpus-per-node",
     "--gpus-per-task",
     "--gres",
+    "--hint",
     "--job-name",
     "--mail-type",
     "--mail-user",
     "--mem",
+    "--mem-per-cpu",
     "--mem-per-gpu",
+    "--nice",
     "--no-requeue",
     "--nodelist",
     "--nodes",
@@ -53,7 +58,7 @@ const BATCH: [&str; 37] = [
 ];
 
 /// Short ones.
-const BATCH_LETTERS: &str = "ACGJNcdenopqtwx";
+const BATCH_LETTERS: &str = "ACDGJNacdenopqtwx";
 
 /// The shell of the script's first line.
 pub(super) fn shell(text: &str) -> Result<Runs, Beyond> {
@@ -158,6 +163,10 @@ fn is_plain_request(line: &str) -> bool {
 }
 
 fn is_batch_option(word: &str) -> bool {
+    // Its default.
+    if word == "--export=ALL" {
+        return true;
+    }
     let name = word.split('=').next().unwrap_or_default();
     match word.strip_prefix("--") {
         Some(_) => BATCH.contains(&name),

@@ -90,6 +90,13 @@ pub(super) fn is_readable(name: &str) -> bool {
     is_unknown || !is_of_shell(name)
 }
 
+/// Whether `torchrun` sets it for its program, whatever it was before.
+///
+/// Source: `torch/distributed/elastic/agent/server/local_elastic_agent.py`, `_start_workers`.
+pub(super) fn is_told_by_torchrun(name: &str) -> bool {
+    name == "WORLD_SIZE"
+}
+
 /// Whether bits follow from it: it is to be exported where it is assigned, as an assignment alone
 /// reaches the job only where the caller has exported it.
 pub(super) fn needs_export(name: &str) -> bool {

@@ -21,6 +21,19 @@ pub(super) enum Quotes {
     Literal,
 }
 
+/// Commands that print something of the machine or of a path, and change nothing.
+const QUESTIONS: [&str; 6] = ["date", "pwd", "hostname", "whoami", "dirname", "basename"];
+
+/// Whether a command only asks: what it prints is not known.
+fn is_question(command: &str) -> bool {
+    let mut words = command.split(' ').filter(|word| !word.is_empty());
+    let is_plain = |c: char| {
+        c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | ',' | '+' | '%')
+    };
+    let is_asked = words.next().is_some_and(|first| QUESTIONS.contains(&first));
+    is_asked && words.all(|word| matches!(word, "$0" | "\"$0\"") || word.chars().all(is_plain))
+}
+
 impl Scan<'_> {
     /// A word: never empty, but for a pair of quotes.
     pub(super) fn word(&mut self, quotes: Quotes) -> Result<Range<usize>, Beyond> {
@@ -33,7 +46,7 @@ impl Scan<'_> {
                 '\\' if self.text[self.at..].starts_with("\\\n") => break,
                 '\'' => self.single(quotes)?,
                 '"' => self.double(quotes)?,
-                '$' => self.dollar(quotes)?,
+                '$' => self.dollar(quotes, matches!(quotes, Quotes::Any | Quotes::Element))?,
                 'a'..='z' | 'A'..='Z' | '0'..='9' => self.at += 1,
                 '-' | '_' | '.' | '/' | ':' | ',' | '=' | '+' | '%' | '@' | '^' => self.at += 1,
                 // `5>log` is no word of its own.
@@ -69,7 +82,7 @@ impl Scan<'_> {
                 None => return Err(open),
                 Some('"') => break,
                 Some('`') => return Err(self.here()),
-                Some('$') => self.dollar(quotes)?,
+                Some('$') => self.dollar(quotes, false)?,
                 Some('\\') if self.take("\\\n") => {}
                 Some('\\') => return Err(self.here()),
                 Some(c) => self.quoted(c, quotes)?,
@@ -91,7 +104,8 @@ impl Scan<'_> {
     }
 
     /// `$NAME`, `${NAME}`, `${NAME[@]}` of an array, `${NAME:-word}`, `$1`.
-    fn dollar(&mut self, quotes: Quotes) -> Result<(), Beyond> {
+    /// `is_split`: what it puts in may become several words.
+    fn dollar(&mut self, quotes: Quotes, is_split: bool) -> Result<(), Beyond> {
         let start = self.at;
         self.at += 1;
         if quotes == Quotes::Literal {
@@ -100,6 +114,7 @@ impl Scan<'_> {
         let rest = &self.text[self.at..];
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         match rest.chars().next() {
+            Some('(') => self.bracket(start, is_split),
             Some('{') => {
                 let length = rest.find('}').ok_or(start..self.at + 1)?;
                 let inside = &rest[1..length];
@@ -133,6 +148,43 @@ impl Scan<'_> {
                 Err(start..self.at + end)
             }
         }
+    }
+
+    /// `$((NAME * 2))` of small numbers, `$(date +%F)`.
+    fn bracket(&mut self, start: usize, is_split: bool) -> Result<(), Beyond> {
+        let rest = &self.text[self.at..];
+        let beyond = start..self.at + 1;
+        if let Some(inside) = rest.strip_prefix("((") {
+            let length = inside.find("))").ok_or(beyond.clone())?;
+            if !self.is_plain_expression(&inside[..length]) {
+                return Err(beyond);
+            }
+            self.at += length + 4;
+            return Ok(());
+        }
+        let length = rest.find(')').ok_or(beyond.clone())?;
+        if is_split || !is_question(&rest[1..length]) {
+            return Err(beyond);
+        }
+        self.at += length + 1;
+        Ok(())
+    }
+
+    /// At most three small numbers, added, subtracted or multiplied.
+    fn is_plain_expression(&self, text: &str) -> bool {
+        let is_operator = |c: char| matches!(c, '+' | '-' | '*');
+        let operands: Vec<&str> = text.split(is_operator).map(str::trim).collect();
+        let is_number = |operand: &&str| {
+            let braced = operand
+                .strip_prefix("${")
+                .and_then(|rest| rest.strip_suffix('}'));
+            let name = braced
+                .or_else(|| operand.strip_prefix('$'))
+                .unwrap_or(operand);
+            let is_literal = Kind::of(operand) == Kind::Number;
+            is_literal || self.names.get(name) == Some(&Kind::Number)
+        };
+        operands.len() <= 3 && operands.iter().all(is_number)
     }
 
     /// Whether the name was assigned an array. Without an index it means the first element, which

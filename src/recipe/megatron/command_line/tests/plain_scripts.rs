@@ -60,7 +60,24 @@ fn words(choices: &mut Choices, most: usize, between: &[&str]) -> String {
 fn line(choices: &mut Choices) -> String {
     let (name, other) = (choices.of(&NAMES[..3]), choices.of(&NAMES));
     let (first, second) = (word(choices), word(choices));
-    match choices.below(14) {
+    match choices.below(18) {
+        14 => format!(
+            "N={}",
+            choices.of(&["8", "3", "12", "08", "8x", "$A", "$N"])
+        ),
+        15 => format!(
+            "{name}=$(({}{}{}))",
+            choices.of(&["N", "$N", "${N}", "2", "A"]),
+            choices.of(&["*", " + ", "-", " * "]),
+            choices.of(&["N", "$N * 3", "4", "10-$N", "B"])
+        ),
+        16 => format!(
+            "{name}={}",
+            choices.of(&["$(pwd)", "\"$(dirname \"$0\")/x\"", "a$(basename /b/c)"])
+        ),
+        17 => choices
+            .of(&["set +x", "ulimit -n", "WORLD_SIZE=$((N*2))", "WORLD_SIZE=8"])
+            .to_string(),
         0..=3 => format!("{name}={first}"),
         4 => format!("{name}+={first}"),
         5 => format!(
@@ -86,16 +103,30 @@ fn line(choices: &mut Choices) -> String {
 fn script(seed: u64) -> String {
     let mut choices = Choices(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut text = String::new();
-    text += "A=a\nB='b c'\nC=\nL=( 1 'x  y' )\n";
+    text += "A=a\nB='b c'\nC=\nN=5\nL=( 1 'x  y' )\n";
     for _ in 0..2 + choices.below(7) {
         writeln!(text, "{}", line(&mut choices)).expect("a text takes it");
     }
     let words = words(&mut choices, 4, &[" ", "  ", " \\\n  "]);
-    let end = choices.of(&["", " 2>&1", " > log", " 2>&1 | tee log", " # e", ";"]);
+    let end = choices.of(&[
+        "",
+        " 2>&1",
+        " > log",
+        " 2>&1 | tee log",
+        " # e",
+        ";",
+        " &> log",
+        "\nwait\nexit 1",
+    ]);
+    let before = match choices.below(6) {
+        0 => format!("{}={} ", choices.of(&NAMES), word(&mut choices)),
+        1 => format!("A={} B={} ", word(&mut choices), word(&mut choices)),
+        _ => String::new(),
+    };
     let array = choices.of(&["\"${L[@]}\"", "${L[@]}", "$A", "$B $C"]);
     writeln!(
         text,
-        "torchrun --nproc-per-node 8 a.py {words} {array}{end}"
+        "{before}torchrun --nproc-per-node 8 a.py {words} {array} $N{end}"
     )
     .expect("a text");
     text
@@ -135,7 +166,8 @@ fn agrees(script: &str, printed: &Printed) -> bool {
     };
     let program = launch.program.as_ref().expect("it has one");
     let is_plain = launcher::is_plain(&launch.before, program);
-    let is_open = launch.arguments.iter().any(Text::is_open);
+    let mut all = launch.arguments.iter().chain(&launch.before);
+    let is_open = all.any(Text::is_open);
     if !is_plain || is_open || !launch.remarks.is_empty() {
         return false;
     }
