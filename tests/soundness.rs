@@ -364,3 +364,33 @@ fn a_tuned_kernel_with_one_configuration_is_vacuous() {
         assert!(outcome.grade() >= Grade::Vacuous, "{splits}");
     }
 }
+
+const POLLED: &str = "world_size = 2\nglobal_batch_size = 4\nasync_save = true";
+const POLLS: &str = "[checkpoint]\nrestarts = [[1]]\npolls = true\n";
+
+/// Ranks that ask whether a writer is done may be told so one step later, some or all of them.
+#[test]
+fn every_joint_answer_to_a_poll_is_run() {
+    let three_steps = |tail: &str| {
+        let mut polled = scenario("", POLLED, tail);
+        polled.steps = 3;
+        polled
+    };
+    let outcome = checked(three_steps(POLLS));
+    let notes = outcome.notes.join("\n");
+    // Of the first poll's two answers three say no; then there is a second poll of four answers.
+    assert!(
+        notes.contains("12 sets of answers were run, all that are reached"),
+        "{notes}"
+    );
+    assert_eq!(outcome.grade(), Grade::Proved, "{outcome}");
+    // The control: a tracker that is written when the file is taken over tells of the answers.
+    let late = format!("{POLLS}[fault]\nlate_tracker = \"iteration\"\n");
+    let outcome = checked(three_steps(&late));
+    let notes = outcome.notes.join("\n");
+    assert!(
+        notes.contains("the file of the checkpoint after step 1 is another one"),
+        "{notes}"
+    );
+    assert_eq!(outcome.grade(), Grade::Divergent);
+}

@@ -31,6 +31,8 @@ pub struct Answered {
     pub came: Result<Deviation, String>,
     /// The first hazard that the canonical run has not.
     pub hazard: Option<String>,
+    /// The step after which the first checkpoint was asked for whose file is another one.
+    pub file: Option<u32>,
 }
 
 /// That a query is answered otherwise, in words.
@@ -45,9 +47,23 @@ impl Answered {
         match (&self.came, &self.hazard) {
             (Err(_), _) => Grade::Divergent,
             (Ok(deviation), _) if deviation.metric.is_some() => Grade::Divergent,
+            (Ok(_), _) if self.file.is_some() => Grade::Divergent,
             (Ok(_), Some(_)) => Grade::Hazard,
             (Ok(deviation), None) if deviation.changes_bytes() => Grade::Masked,
             (Ok(_), None) => Grade::Proved,
+        }
+    }
+
+    /// What came of the answers, in words.
+    pub fn consequence(&self) -> String {
+        match (&self.came, &self.hazard, self.file) {
+            (Err(error), ..) => format!("the run stops: {error}"),
+            (Ok(deviation), ..) if deviation.metric.is_some() => deviation.sentence(),
+            (Ok(_), _, Some(after)) => {
+                format!("the file of the checkpoint after step {after} is another one")
+            }
+            (Ok(_), Some(hazard), None) => format!("there is a hazard: {hazard}"),
+            (Ok(deviation), None, None) => deviation.sentence(),
         }
     }
 
@@ -61,12 +77,7 @@ impl Answered {
         if self.denied.len() > each.len() {
             each.push(format!("{} more likewise", self.denied.len() - each.len()));
         }
-        let what = match (&self.came, &self.hazard) {
-            (Err(error), _) => format!("the run stops: {error}"),
-            (Ok(deviation), None) => deviation.sentence(),
-            (Ok(_), Some(hazard)) => format!("there is a hazard: {hazard}"),
-        };
-        format!("if {}, {what}", each.join(" and "))
+        format!("if {}, {}", each.join(" and "), self.consequence())
     }
 }
 
@@ -218,26 +229,33 @@ pub(super) fn one(session: &mut Session, query: &QueryPoint) -> Result<Answered,
     let ran = canonical.changed(session, |options| {
         options.schedule.not_ready = [query.id].into();
     })?;
+    let (hazard, file) = beside(&canonical, &ran);
     Ok(Answered {
         number: 1,
         denied: vec![query.clone()],
-        hazard: new_hazard(&canonical, &ran),
+        hazard,
+        file,
         came: ran.map(|(_, deviation)| deviation),
     })
 }
 
-/// The first hazard of a run that the canonical one has not.
-fn new_hazard(
+/// The first hazard of a run that the canonical one has not, and the first file that is another.
+fn beside(
     canonical: &Canonical<'_>,
     ran: &Result<(RunRecord, Deviation), String>,
-) -> Option<String> {
-    let (record, _) = ran.as_ref().ok()?;
+) -> (Option<String>, Option<u32>) {
+    let Ok((record, _)) = ran else {
+        return (None, None);
+    };
+    let (own, other) = (&canonical.record.files, &record.files);
+    let mut steps = own.keys().chain(other.keys());
+    let file = steps.find(|step| own.get(step) != other.get(step)).copied();
     let known = |hazard: &&Hazard| {
         let mut known = canonical.record.hazards.iter();
         known.any(|one| reversal::is_same(one, hazard))
     };
-    let hazard = record.hazards.iter().find(|hazard| !known(hazard))?;
-    Some(hazard.to_string())
+    let hazard = record.hazards.iter().find(|hazard| !known(hazard));
+    (hazard.map(ToString::to_string), file)
 }
 
 struct Exploration<'a> {
@@ -266,7 +284,7 @@ impl Exploration<'_> {
             options.schedule.not_ready = denied.clone();
         })?;
         self.runs += 1;
-        let hazard = new_hazard(&self.canonical, &ran);
+        let (hazard, file) = beside(&self.canonical, &ran);
         let (shown, came) = match ran {
             Ok((record, deviation)) => (self.seen(&record), Ok(deviation)),
             Err(error) => (Ran::default(), Err(error)),
@@ -278,6 +296,7 @@ impl Exploration<'_> {
             denied: denied.collect(),
             came,
             hazard,
+            file,
         });
         Ok(shown)
     }
@@ -316,7 +335,7 @@ impl Exploration<'_> {
                 options.schedule.priorities = Some(priorities);
             })?;
             self.runs += 1;
-            let hazard = new_hazard(&self.canonical, &ran);
+            let (hazard, file) = beside(&self.canonical, &ran);
             let (denied, came) = match ran {
                 Ok((record, deviation)) => {
                     let denied = record.queries.into_iter().filter(|query| query.denied);
@@ -330,6 +349,7 @@ impl Exploration<'_> {
                 denied,
                 came,
                 hazard,
+                file,
             });
             progress.advance(1);
         }

@@ -19,9 +19,11 @@ pub struct Queries {
     pub other_nodes: bool,
     /// The first query whose answer changes bytes.
     pub sensitive: Option<(QueryPoint, Deviation)>,
-    /// The first query whose answer stops the run, or shows a hazard; with what it says.
+    /// The first query whose answer stops the run, shows a hazard, or makes another file; with what
+    /// that is.
     pub stops: Option<(QueryPoint, String)>,
     pub hazard: Option<(QueryPoint, String)>,
+    pub file: Option<(QueryPoint, String)>,
     /// The first query whose answer alone has the worst consequence, with the grade of that.
     pub worst: Option<(QueryPoint, Grade)>,
     /// What several answers do together; `None` in a replay of one.
@@ -87,7 +89,7 @@ impl Queries {
 
     /// Of each answer alone.
     fn grade_of_each(&self) -> Grade {
-        if self.visible || self.stops.is_some() {
+        if self.visible || self.stops.is_some() || self.file.is_some() {
             return Grade::Divergent;
         }
         if self.hazard.is_some() {
@@ -112,12 +114,18 @@ impl Queries {
                     self.sensitive.get_or_insert_with(sensitive);
                 }
             }
-            Err(error) => {
-                self.stops.get_or_insert((query.clone(), error.clone()));
+            Err(_) => {
+                let stop = || (query.clone(), answered.consequence());
+                self.stops.get_or_insert_with(stop);
             }
         }
         if let Some(hazard) = &answered.hazard {
-            self.hazard.get_or_insert((query.clone(), hazard.clone()));
+            let hazard = (query.clone(), format!("there is a hazard: {hazard}"));
+            self.hazard.get_or_insert(hazard);
+        }
+        if answered.file.is_some() {
+            let file = || (query.clone(), answered.consequence());
+            self.file.get_or_insert_with(file);
         }
         let grade = answered.grade();
         let known = self
@@ -146,11 +154,11 @@ impl Queries {
         }
         let sensitive = self.sensitive.iter();
         let sensitive = sensitive.map(|(query, deviation)| (query, deviation.sentence()));
-        let hazard = self.hazard.iter();
-        let hazard = hazard.map(|(query, hazard)| (query, format!("there is a hazard: {hazard}")));
-        let stops = self.stops.iter();
-        let stops = stops.map(|(query, error)| (query, format!("the run stops: {error}")));
-        for (query, what) in sensitive.chain(hazard).chain(stops) {
+        let told = [&self.hazard, &self.file, &self.stops]
+            .into_iter()
+            .flatten();
+        let told = told.map(|(query, what)| (query, what.clone()));
+        for (query, what) in sensitive.chain(told) {
             notes.push(format!("if {}, {what}", joint::not_ready(query)));
         }
         notes

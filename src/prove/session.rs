@@ -309,6 +309,7 @@ impl Session {
             saves: Saves {
                 after: memory::background_saves(&self.scenario),
                 late: options.late_writes,
+                polls: self.scenario.checkpoint.polls,
             },
             variables: self.scenario.recipe.env.keys().cloned().collect(),
         };
