@@ -316,3 +316,81 @@ fn training_that_is_not_finite_proves_nothing() {
     let outcome = checked(loaded(named as u32 - 1));
     assert_eq!(outcome.grade(), Grade::Proved, "{:?}", outcome.vacuity);
 }
+
+const TIMED: &str = "sequence_parallel = false\ntensor_model_parallel_size = 2\n\
+     [recipe.determinism]\nautotune = \"timed\"\n";
+
+/// Ranks that time their kernels choose among orders that differ; one table for all does not.
+#[test]
+fn a_configuration_that_each_rank_times_is_a_choice_and_is_replayed() {
+    let racy = format!("{FOUR_RANKS}\n{TIMED}wgrad_splits = 4\n");
+    let racy = scenario("", &racy, "");
+    let outcome = checked(racy.clone());
+    assert_eq!(outcome.grade(), Grade::Divergent, "{outcome}");
+    let first = outcome.first_divergence.as_ref().expect("named");
+    assert_eq!(first.variable.name, "autotune");
+    let (a, b) = (&first.value_a, &first.value_b);
+    assert!(a.ends_with("chose one block of 4"), "{a}");
+    assert!(b.ends_with("chose blocks of 2"), "{b}");
+    let origin = outcome.origin.as_ref().expect("named");
+    assert_eq!(origin.class.name(), "autotune-choice");
+    assert!(origin.what.starts_with(a.as_str()), "{}", origin.what);
+    let remedy = &outcome.remedies[0];
+    assert_eq!(remedy.switch, "determinism.autotune = \"fixed\"");
+    assert!(remedy.removes);
+
+    let token = Token::decode(outcome.replay.as_deref().expect("a token")).expect("sound");
+    let again = replay(racy, &token, CheckOptions::default(), &Silent).expect("it replays");
+    assert_eq!(again.grade(), outcome.grade());
+    let again = again.first_divergence.expect("the same");
+    assert_eq!((&again.value_a, &again.site), (a, &first.site));
+
+    let fixed = format!("{FOUR_RANKS}\n{TIMED}wgrad_splits = 4\n");
+    let fixed = fixed.replace("timed", "fixed");
+    assert_eq!(checked(scenario("", &fixed, "")).grade(), Grade::Proved);
+}
+
+/// Where a kernel has one configuration, nothing was chosen and nothing was tried.
+#[test]
+fn a_tuned_kernel_with_one_configuration_is_vacuous() {
+    for splits in [1, 3] {
+        let recipe = format!("{FOUR_RANKS}\n{TIMED}wgrad_splits = {splits}\n");
+        let outcome = checked(scenario("", &recipe, ""));
+        let reasons = reasons(&outcome, Family::WgradSplitK);
+        assert!(
+            reasons.contains(&VacuityReason::Absent),
+            "{splits}: {reasons:?}"
+        );
+        assert!(outcome.grade() >= Grade::Vacuous, "{splits}");
+    }
+}
+
+const POLLED: &str = "world_size = 2\nglobal_batch_size = 4\nasync_save = true";
+const POLLS: &str = "[checkpoint]\nrestarts = [[1]]\npolls = true\n";
+
+/// Ranks that ask whether a writer is done may be told so one step later, some or all of them.
+#[test]
+fn every_joint_answer_to_a_poll_is_run() {
+    let three_steps = |tail: &str| {
+        let mut polled = scenario("", POLLED, tail);
+        polled.steps = 3;
+        polled
+    };
+    let outcome = checked(three_steps(POLLS));
+    let notes = outcome.notes.join("\n");
+    // Of the first poll's two answers three say no; then there is a second poll of four answers.
+    assert!(
+        notes.contains("12 sets of answers were run, all that are reached"),
+        "{notes}"
+    );
+    assert_eq!(outcome.grade(), Grade::Proved, "{outcome}");
+    // The control: a tracker that is written when the file is taken over tells of the answers.
+    let late = format!("{POLLS}[fault]\nlate_tracker = \"iteration\"\n");
+    let outcome = checked(three_steps(&late));
+    let notes = outcome.notes.join("\n");
+    assert!(
+        notes.contains("the file of the checkpoint after step 1 is another one"),
+        "{notes}"
+    );
+    assert_eq!(outcome.grade(), Grade::Divergent);
+}

@@ -155,7 +155,7 @@ impl Trial {
         engine: &mut CpuEngine,
     ) -> Result<(), String> {
         let deviations: Vec<(Schedule, &[Node])> = match finding.variable {
-            Variable::Arrival { .. } => {
+            Variable::Arrival { .. } | Variable::Configuration { .. } => {
                 let of = |(at, node): (usize, &Node)| {
                     let single = node.call_deviations().into_iter();
                     single.map(move |schedule| (schedule, at))
@@ -236,7 +236,17 @@ fn the_sweep_and_brute_force_give_the_same_answer() {
         for finding in trial.watch.sweep.first.values() {
             trial.check_finding(finding, engine)?;
         }
-        Ok((trial.case.scope, sensitive, trial.watch.sweep.first.len()))
+        let sweep = &trial.watch.sweep;
+        let mut tuned = sweep.tallies.keys();
+        let holds = tuned.any(|key| key.choice == Choice::CONFIGURATION && key.rung.is_some());
+        let mut firsts = sweep.first.values();
+        let parts = firsts.any(|first| matches!(first.variable, Variable::Configuration { .. }));
+        Ok((
+            trial.case.scope,
+            sensitive,
+            sweep.first.len(),
+            (holds, parts),
+        ))
     });
     assert!(
         failed.is_empty(),
@@ -245,7 +255,7 @@ fn the_sweep_and_brute_force_give_the_same_answer() {
         failed[0]
     );
     let mut counts: BTreeMap<(Scope, bool), u32> = BTreeMap::new();
-    for (scope, sensitive, _) in &kinds {
+    for (scope, sensitive, ..) in &kinds {
         *counts.entry((*scope, *sensitive)).or_default() += 1;
     }
     for scope in Scope::ALL {
@@ -254,7 +264,13 @@ fn the_sweep_and_brute_force_give_the_same_answer() {
             assert!(count >= PROGRAMS / 20, "{counts:?} says too little");
         }
     }
-    assert!(kinds.iter().any(|(_, _, reaches)| *reaches == 2));
+    assert!(kinds.iter().any(|(_, _, reaches, _)| *reaches == 2));
+    let tuned = |of: fn(&(bool, bool)) -> bool| kinds.iter().filter(|kind| of(&kind.3)).count();
+    let (hold, part) = (tuned(|kind| kind.0), tuned(|kind| kind.1));
+    assert!(
+        hold >= 20 && part >= 20,
+        "configurations: {hold} hold, {part} part"
+    );
 }
 
 /// Whether brute force finds a program that a sweep with such eyes gets wrong.
@@ -290,12 +306,15 @@ fn without_accumulator(node: &FoldNode) -> Option<FoldNode> {
 
 #[test]
 fn a_sweep_that_overlooks_something_is_found_out() {
-    let overlook: [(&str, Shown); 3] = [
+    let overlook: [(&str, Shown); 4] = [
         ("arrival orders", |node| {
             unless(node, matches!(node.choice, Choice::Arrival))
         }),
         ("plans", |node| {
             unless(node, matches!(node.choice, Choice::Placement(_)))
+        }),
+        ("configurations", |node| {
+            unless(node, matches!(node.choice, Choice::Configuration(_)))
         }),
         ("accumulators", without_accumulator),
     ];

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::plan::{Arithmetic, Piece, Plan, Tree};
+use crate::plan::{Arithmetic, Op, Piece, Plan, Tree};
 
 /// A plan in which every element takes `tree`. Of no elements, there are no pieces.
 pub fn uniform(tree: Tree, elements: u64, arithmetic: Arithmetic) -> Plan {
@@ -37,6 +37,39 @@ pub fn in_order(order: &Arc<[u32]>, elements: u64, arithmetic: Arithmetic) -> Pl
     plan
 }
 
+/// Addends that a block takes, in each configuration in which a tuned kernel can sum so many: the
+/// first takes all of them in one block, and no two have one order.
+pub fn block_sizes(addends: u32) -> Vec<u32> {
+    let powers = (1..32).map(|power| 1 << power);
+    // Of one block and a rest of one addend, the order is that of one block.
+    let smaller = powers.take_while(|block: &u32| addends >= 2 && *block <= addends - 2);
+    std::iter::once(addends).chain(smaller).collect()
+}
+
+/// Blocks of neighbours, each summed in ascending order, and then their sums in ascending order:
+/// what a kernel does that gives each block to a program.
+pub fn in_blocks(addends: u32, block: u32, elements: u64, arithmetic: Arithmetic) -> Plan {
+    assert!(
+        addends >= 1 && block >= 1,
+        "{addends} addends in blocks of {block}"
+    );
+    if block >= addends {
+        return ascending(addends, elements, arithmetic);
+    }
+    let mut ops = Vec::with_capacity(2 * addends as usize - 1);
+    for addend in 0..addends {
+        ops.push(Op::Push(addend));
+        if addend % block != 0 {
+            ops.push(Op::Combine);
+        }
+        let ends = addend % block == block - 1 || addend == addends - 1;
+        if ends && addend >= block {
+            ops.push(Op::Combine);
+        }
+    }
+    uniform(Tree::Ops(ops.into()), elements, arithmetic)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +88,35 @@ mod tests {
         }
         assert!(!plan.same_bits(&ascending(3, 5, SUM)));
         assert!(in_order(&[0, 1, 2].into(), 5, SUM).same_bits(&ascending(3, 5, SUM)));
+    }
+
+    #[test]
+    fn blocks_are_summed_first() {
+        let plan = in_blocks(7, 3, 5, SUM);
+        assert_eq!(plan.check(), Ok(()));
+        let tree = plan.tree_at(4);
+        let met = tree.fold(|addend| addend.to_string(), |a, b| format!("({a} + {b})"));
+        assert_eq!(met, "((((0 + 1) + 2) + ((3 + 4) + 5)) + 6)");
+    }
+
+    #[test]
+    fn no_two_configurations_have_one_order() {
+        assert_eq!(block_sizes(1), [1]);
+        assert_eq!(block_sizes(3), [3]);
+        assert_eq!(block_sizes(4), [4, 2]);
+        assert_eq!(block_sizes(10), [10, 2, 4, 8]);
+        for addends in 1..40 {
+            let sizes = block_sizes(addends);
+            let plans: Vec<Plan> = sizes
+                .iter()
+                .map(|block| in_blocks(addends, *block, 3, SUM))
+                .collect();
+            for (place, plan) in plans.iter().enumerate() {
+                assert_eq!(plan.check(), Ok(()), "{addends} in {}", sizes[place]);
+                let same = |other: &&Plan| other.same_bits(plan);
+                assert_eq!(plans.iter().filter(same).count(), 1, "{addends}");
+            }
+        }
     }
 
     #[test]

@@ -24,6 +24,20 @@ impl Deviation {
     pub fn is_none(&self) -> bool {
         *self == Deviation::default()
     }
+
+    /// A node that both runs have wrote other bytes. Nodes that only one of them has say nothing
+    /// about bytes.
+    pub fn changes_bytes(&self) -> bool {
+        self.node.is_some() && !self.other_nodes
+    }
+
+    /// What differs, in words.
+    pub fn sentence(&self) -> String {
+        match &self.node {
+            Some((rank, site)) => format!("bytes part first at {site} on rank {rank}"),
+            None => "other nodes run".to_string(),
+        }
+    }
 }
 
 /// Which run it is whose choices are changed.
@@ -50,15 +64,45 @@ impl Course<'_> {
 /// The canonical run that others are compared with.
 pub(super) struct Canonical<'a> {
     course: Course<'a>,
-    record: RunRecord,
+    /// What every run has, whatever its choices.
+    base: RunOptions,
+    pub record: RunRecord,
 }
 
 impl<'a> Canonical<'a> {
     /// # Errors
     /// Whatever stops the run.
     pub fn of(session: &mut Session, course: Course<'a>) -> Result<Canonical<'a>, CheckError> {
-        let record = course.run(session, &recorded())?;
-        Ok(Canonical { course, record })
+        Canonical::with(session, course, recorded())
+    }
+
+    /// The same, with accesses followed in every step: a host is known to know what it has waited
+    /// for.
+    ///
+    /// # Errors
+    /// Whatever stops the run.
+    pub fn followed(
+        session: &mut Session,
+        course: Course<'a>,
+    ) -> Result<Canonical<'a>, CheckError> {
+        let base = RunOptions {
+            hazard_steps_max: u32::MAX,
+            ..recorded()
+        };
+        Canonical::with(session, course, base)
+    }
+
+    fn with(
+        session: &mut Session,
+        course: Course<'a>,
+        base: RunOptions,
+    ) -> Result<Canonical<'a>, CheckError> {
+        let record = course.run(session, &base)?;
+        Ok(Canonical {
+            course,
+            base,
+            record,
+        })
     }
 
     /// Runs with `change`, and compares. The inner error is a run that could not go on.
@@ -70,7 +114,7 @@ impl<'a> Canonical<'a> {
         session: &mut Session,
         change: impl FnOnce(&mut RunOptions),
     ) -> Result<Result<(RunRecord, Deviation), String>, CheckError> {
-        let mut options = recorded();
+        let mut options = self.base.clone();
         change(&mut options);
         match self.course.run(session, &options) {
             Ok(record) => {

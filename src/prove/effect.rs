@@ -7,7 +7,7 @@ use crate::prove::outcome::{Bits, VisibleEffect};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Finding, Reach, Sweep, Variable};
 use crate::train::Trainer;
-use crate::world::{RunOptions, RunRecord, Schedule};
+use crate::world::{Drift, RunOptions, RunRecord, Schedule};
 
 /// Whether deviations reach a declared output: a metric of some step, or the state at the end.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,8 @@ pub struct Effect {
     pub visible: BTreeMap<Reach, VisibleEffect>,
     /// For findings whose variable reaches further than their node.
     pub alone: BTreeMap<Reach, Alone>,
+    /// The first copies that part in the deviated run, and not in the canonical one.
+    pub drifts: BTreeMap<Reach, Drift>,
 }
 
 /// What a run does in which one node only deviates: a counterfactual, as no placement does that.
@@ -54,6 +56,10 @@ pub fn measure(session: &mut Session, sweep: &Sweep) -> Result<Option<Effect>, C
             .reached
             .insert(*reach, metrics_differ || state_differs);
         effect.visible.insert(*reach, visible(&deviated, &whole));
+        let mut drifts = deviated.drifts.iter();
+        if let Some(drift) = drifts.find(|drift| !whole.drifts.contains(drift)) {
+            effect.drifts.insert(*reach, drift.clone());
+        }
         if let Some(alone) = alone(session, finding, &whole, last)? {
             effect.alone.insert(*reach, alone);
         }
@@ -86,7 +92,7 @@ fn alone(
         return Ok(None);
     };
     let schedule = Schedule {
-        placement_at: [(finding.node, value)].into(),
+        plan_at: [(finding.node, value)].into(),
         ..Schedule::default()
     };
     let deviated = whole_run(session, last, schedule)?;

@@ -1,5 +1,6 @@
 //! Proofs and their outcome: the sweep, the oracles, planted faults, certificates, replay tokens.
 
+pub mod answers;
 pub mod certificate;
 pub mod check;
 pub mod deviation;
@@ -8,6 +9,7 @@ pub mod faults;
 mod first_divergence;
 pub mod full_size;
 pub mod grade;
+pub mod joint;
 pub mod memory;
 pub mod mutation;
 pub mod native;

@@ -10,7 +10,8 @@ use serde::Serialize;
 use crate::prove::check::Findings;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::session::Session;
-use crate::prove::sweep::Reach;
+use crate::prove::sweep::{Reach, Variable};
+use crate::prove::witness;
 use crate::scenario::{OracleKind, OriginClass};
 use crate::train::set_too_late;
 use crate::world::memory::{Hazard, HazardKind};
@@ -181,6 +182,16 @@ fn varied(findings: &Findings) -> Option<Origin> {
 /// A sum whose order varies.
 fn reordered(session: &Session, findings: &Findings) -> Option<Origin> {
     let (reach, first) = findings.sweep.first.iter().next()?;
+    if let Variable::Configuration { key, .. } = first.variable {
+        let (a, b) = witness::values(session, first);
+        let (addends, elements) = (key.addends, key.elements);
+        let what = format!(
+            "{a} or {b}, by timing at its first call of a sum of {addends} x {elements}: that at \
+             {} parts",
+            first.site
+        );
+        return origin(OriginClass::AutotuneChoice, OracleKind::R2R, what);
+    }
     let class = match reach {
         Reach::Within => OriginClass::AccumulationOrder,
         Reach::Across => OriginClass::AlgorithmSelection,

@@ -1,13 +1,13 @@
-//! Non-blocking queries: where both answers can be given, the one that the reference run did not
-//! give is run, too.
+//! Non-blocking queries: where both answers can be given, those that the reference run did not give
+//! are run, too, each alone and several together.
 
-use crate::prove::deviation::{Canonical, Course, Deviation};
+use std::collections::BTreeSet;
+
+use crate::prove::deviation::Deviation;
+use crate::prove::joint::{self, Answered, Joint};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::{Grade, Progress};
-use crate::world::{QueryPoint, RunRecord};
-
-/// Answers that are tried.
-const ANSWERS_MAX: usize = 16;
+use crate::world::{QueryId, QueryPoint, RunRecord};
 
 /// What the other answers do.
 #[derive(Clone, Debug, Default)]
@@ -15,56 +15,20 @@ pub struct Queries {
     /// Queries that both answers can be given to, and those whose other answer was run.
     pub open: u64,
     pub tried: u64,
-    /// Another answer made other nodes run: what further answers would do is not known.
+    /// Another answer made other nodes run.
     pub other_nodes: bool,
     /// The first query whose answer changes bytes.
     pub sensitive: Option<(QueryPoint, Deviation)>,
-    /// The first query whose answer stops the run.
+    /// The first query whose answer stops the run, shows a hazard, or makes another file; with what
+    /// that is.
     pub stops: Option<(QueryPoint, String)>,
+    pub hazard: Option<(QueryPoint, String)>,
+    pub file: Option<(QueryPoint, String)>,
     /// The first query whose answer alone has the worst consequence, with the grade of that.
     pub worst: Option<(QueryPoint, Grade)>,
+    /// What several answers do together; `None` in a replay of one.
+    pub joint: Option<Joint>,
     visible: bool,
-}
-
-impl Queries {
-    pub fn grade(&self) -> Grade {
-        let sensitive = self.sensitive.is_some();
-        match (self.visible || self.stops.is_some(), sensitive) {
-            (true, _) => Grade::Divergent,
-            (false, true) => Grade::Masked,
-            (false, false) if self.other_nodes || self.tried < self.open => Grade::Bounded,
-            (false, false) => Grade::Proved,
-        }
-    }
-
-    /// What there is to say, a sentence each.
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.open > 0 {
-            let (open, tried) = (self.open, self.tried);
-            notes.push(format!(
-                "{open} queries can be answered both ways; of {tried} the other answer was run"
-            ));
-        }
-        if let Some((query, deviation)) = &self.sensitive {
-            let what = match &deviation.node {
-                Some((rank, site)) => format!("bytes part first at {site} on rank {rank}"),
-                None => "other nodes run".to_string(),
-            };
-            let (edge, site) = (&query.edge, &query.site);
-            let rank = query.id.rank;
-            notes.push(format!(
-                "if rank {rank} finds `{edge}` not ready at {site}, {what}"
-            ));
-        }
-        if let Some((query, error)) = &self.stops {
-            let (edge, site, rank) = (&query.edge, &query.site, query.id.rank);
-            notes.push(format!(
-                "if rank {rank} finds `{edge}` not ready at {site}, the run stops: {error}"
-            ));
-        }
-        notes
-    }
 }
 
 /// Runs the other answers.
@@ -76,78 +40,138 @@ pub fn deny(
     reference: &RunRecord,
     progress: &dyn Progress,
 ) -> Result<Queries, CheckError> {
-    let open = reference.queries.iter().filter(|query| query.open);
-    deny_all(session, open.collect(), progress)
-}
-
-/// Runs the other answers to these queries, each in a run of its own.
-///
-/// # Errors
-/// A failure of the machine.
-pub(super) fn deny_all(
-    session: &mut Session,
-    open: Vec<&QueryPoint>,
-    progress: &dyn Progress,
-) -> Result<Queries, CheckError> {
-    let mut found = Queries {
-        open: open.len() as u64,
-        ..Queries::default()
-    };
-    if open.is_empty() {
+    let mut found = Queries::default();
+    let open = reference.queries.iter().filter(|query| query.open).count();
+    if open == 0 {
         return Ok(found);
     }
-    progress.begin("queries denied", open.len().min(ANSWERS_MAX) as u64);
-    let canonical = Canonical::of(session, Course::Straight)?;
-    for query in open.into_iter().take(ANSWERS_MAX) {
-        let ran = canonical.changed(session, |options| {
-            options.schedule.not_ready.insert(query.id);
-        })?;
-        found.tried += 1;
-        match ran {
-            Ok((_, deviation)) => found.take(query, deviation),
-            Err(error) => {
-                found.stops.get_or_insert((query.clone(), error));
-                found.weigh(query, Grade::Divergent);
-            }
-        }
-        progress.advance(1);
+    progress.begin("answers to queries", 1 << open.min(6));
+    let joint = joint::explore(session, None, progress)?;
+    found.open = joint.open;
+    let mut tried: BTreeSet<QueryId> = BTreeSet::new();
+    for answered in &joint.singles {
+        tried.insert(answered.denied[0].id);
+        found.take(answered);
     }
+    found.tried = tried.len() as u64;
+    found.joint = Some(joint);
     progress.end();
     Ok(found)
 }
 
+/// Runs the other answer to this query alone.
+///
+/// # Errors
+/// A failure of the machine.
+pub(super) fn deny_one(session: &mut Session, query: &QueryPoint) -> Result<Queries, CheckError> {
+    let mut found = Queries {
+        open: 1,
+        tried: 1,
+        ..Queries::default()
+    };
+    found.take(&joint::one(session, query)?);
+    Ok(found)
+}
+
 impl Queries {
-    fn take(&mut self, query: &QueryPoint, deviation: Deviation) {
-        self.other_nodes |= deviation.other_nodes;
-        self.visible |= deviation.metric.is_some();
-        // Nodes that only one of two answers has say nothing about bytes.
-        let is_sensitive =
-            deviation.metric.is_some() || (deviation.node.is_some() && !deviation.other_nodes);
-        if is_sensitive {
-            self.weigh(
-                query,
-                match deviation.metric {
-                    Some(_) => Grade::Divergent,
-                    None => Grade::Masked,
-                },
-            );
-        }
-        if is_sensitive && self.sensitive.is_none() {
-            self.sensitive = Some((query.clone(), deviation));
+    /// What several answers do together, and no more.
+    pub(super) fn together(joint: Joint) -> Queries {
+        Queries {
+            joint: Some(joint),
+            ..Queries::default()
         }
     }
 
-    fn weigh(&mut self, query: &QueryPoint, grade: Grade) {
-        let known = self.worst.as_ref().map(|(_, known)| *known);
-        if known.is_none_or(|known| known < grade) {
+    pub fn grade(&self) -> Grade {
+        let joint = self.joint.as_ref().map_or(Grade::Proved, Joint::grade);
+        self.grade_of_each().max(joint)
+    }
+
+    /// Of each answer alone.
+    fn grade_of_each(&self) -> Grade {
+        if self.visible || self.stops.is_some() || self.file.is_some() {
+            return Grade::Divergent;
+        }
+        if self.hazard.is_some() {
+            return Grade::Hazard;
+        }
+        match (self.sensitive.is_some(), self.other_nodes) {
+            (true, _) => Grade::Masked,
+            (false, true) => Grade::Bounded,
+            (false, false) if self.tried < self.open => Grade::Bounded,
+            (false, false) => Grade::Proved,
+        }
+    }
+
+    fn take(&mut self, answered: &Answered) {
+        let query = &answered.denied[0];
+        match &answered.came {
+            Ok(deviation) => {
+                self.other_nodes |= deviation.other_nodes;
+                self.visible |= deviation.metric.is_some();
+                if deviation.metric.is_some() || deviation.changes_bytes() {
+                    let sensitive = || (query.clone(), deviation.clone());
+                    self.sensitive.get_or_insert_with(sensitive);
+                }
+            }
+            Err(_) => {
+                let stop = || (query.clone(), answered.consequence());
+                self.stops.get_or_insert_with(stop);
+            }
+        }
+        if let Some(hazard) = &answered.hazard {
+            let hazard = (query.clone(), format!("there is a hazard: {hazard}"));
+            self.hazard.get_or_insert(hazard);
+        }
+        if answered.file.is_some() {
+            let file = || (query.clone(), answered.consequence());
+            self.file.get_or_insert_with(file);
+        }
+        let grade = answered.grade();
+        let known = self
+            .worst
+            .as_ref()
+            .map_or(Grade::Proved, |(_, known)| *known);
+        if grade > known {
             self.worst = Some((query.clone(), grade));
         }
     }
 
-    /// What the other answer does that decides, in one sentence.
+    /// What there is to say, a sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes_of_each();
+        notes.extend(self.joint.iter().flat_map(Joint::notes));
+        notes
+    }
+
+    fn notes_of_each(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.open > 0 {
+            let (open, tried) = (self.open, self.tried);
+            notes.push(format!(
+                "{open} queries can be answered both ways; of {tried} the other answer was run"
+            ));
+        }
+        let sensitive = self.sensitive.iter();
+        let sensitive = sensitive.map(|(query, deviation)| (query, deviation.sentence()));
+        let told = [&self.hazard, &self.file, &self.stops]
+            .into_iter()
+            .flatten();
+        let told = told.map(|(query, what)| (query, what.clone()));
+        for (query, what) in sensitive.chain(told) {
+            notes.push(format!("if {}, {what}", joint::not_ready(query)));
+        }
+        notes
+    }
+
+    /// What the other answers do that decides, in one sentence.
     pub fn consequence(&self) -> Option<String> {
-        self.worst.as_ref()?;
-        self.notes().into_iter().next_back()
+        let together = self.joint.as_ref().and_then(|joint| joint.worst.as_ref());
+        match (&self.worst, together) {
+            (Some((_, alone)), Some(joint)) if joint.grade() > *alone => Some(joint.sentence()),
+            (Some(_), _) => self.notes_of_each().into_iter().next_back(),
+            (None, joint) => joint.map(Answered::sentence),
+        }
     }
 }
 

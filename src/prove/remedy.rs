@@ -3,9 +3,9 @@
 use crate::prove::check::Findings;
 use crate::prove::outcome::Remedy;
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Finding, Reach, Sweep};
+use crate::prove::sweep::{Finding, Reach, Sweep, Variable};
 use crate::prove::{Progress, grade, memory};
-use crate::recipe::{LocalOrder, Recipe};
+use crate::recipe::{Autotune, LocalOrder, Recipe};
 use crate::scenario::{Free, Scenario};
 use crate::world::{Family, RunOptions, WorldError};
 
@@ -94,10 +94,19 @@ fn refuses_recipe(error: &CheckError) -> bool {
 
 fn switches(recipe: &Recipe, reach: Reach, finding: &Finding) -> Vec<Switch> {
     match reach {
-        Reach::Within => order_switch(finding.family).into_iter().collect(),
+        Reach::Within => match finding.variable {
+            Variable::Configuration { .. } => vec![ONE_TABLE],
+            _ => order_switch(finding.family).into_iter().collect(),
+        },
         Reach::Across => plan_switches(recipe),
     }
 }
+
+/// Every rank takes its configurations from one table.
+const ONE_TABLE: Switch = Switch {
+    name: "determinism.autotune = \"fixed\"",
+    apply: |scenario| scenario.recipe.determinism.autotune = Autotune::Fixed,
+};
 
 /// The deterministic twin of an order-dependent kernel.
 fn order_switch(family: Family) -> Option<Switch> {

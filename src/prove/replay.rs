@@ -5,14 +5,18 @@ use crate::prove::check::{CheckOptions, Findings, Straight, reference_run, resta
 use crate::prove::deviation::Course;
 use crate::prove::effect;
 use crate::prove::grade::Verdicts;
+use crate::prove::joint::{self, Answered};
 use crate::prove::oracle::reshard::Resume;
 use crate::prove::oracle::snapshot;
 use crate::prove::oracle::topo::Varied;
 use crate::prove::outcome::Outcome;
+use crate::prove::queries::Queries;
 use crate::prove::reversal::Reversals;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
-use crate::prove::token::{HAZARD, QUERY, RESHARD, RESTART, TOPO, Token, TokenError, value_of};
+use crate::prove::token::{
+    ANSWERS, HAZARD, QUERY, RESHARD, RESTART, TOPO, Token, TokenError, value_of,
+};
 use crate::prove::{Progress, Silent, grade, queries, reversal, witness};
 use crate::scenario::Scenario;
 use crate::world::{NodeId, Owner, RunOptions, RunRecord};
@@ -57,6 +61,7 @@ pub fn replay_any(
         RESHARD => replay_resharding(&mut session, token)?,
         HAZARD => replay_hazard(&mut session, token)?,
         QUERY => replay_query(&mut session, token)?,
+        ANSWERS => replay_answers(&mut session, token, progress)?,
         TOPO => replay_topo(&mut session, token)?,
         _ => replay_fold(&mut session, token)?,
     };
@@ -126,7 +131,7 @@ fn reproduced(session: &Session, sweep: &Sweep, token: &Token) -> Result<Reach, 
     };
     let reach = match &finding.variable {
         Variable::Placement { .. } => Reach::Across,
-        Variable::Arrival { .. } => Reach::Within,
+        Variable::Arrival { .. } | Variable::Configuration { .. } => Reach::Within,
     };
     let named = witness::variable_place(session, finding) == token.variable
         && value_of(&finding.variable) == token.value
@@ -217,10 +222,35 @@ fn replay_query(session: &mut Session, token: &Token) -> Result<Replayed, CheckE
     let Some(query) = query.filter(|query| query.open) else {
         return Err(not_a_difference());
     };
-    let found = queries::deny_all(session, vec![query], &Silent)?;
+    let found = queries::deny_one(session, query)?;
     if found.worst.is_none() {
         return Err(not_a_difference());
     }
+    let verdicts = Verdicts {
+        within: Some(found.grade()),
+        across: None,
+    };
+    let findings = Findings {
+        queries: found,
+        ..Findings::of_replay(reference, Sweep::new(session.sweep_options()))
+    };
+    Ok((findings, verdicts))
+}
+
+/// Runs joint answers up to those that the token names.
+fn replay_answers(
+    session: &mut Session,
+    token: &Token,
+    progress: &dyn Progress,
+) -> Result<Replayed, CheckError> {
+    let (reference, _) = reference_of(session)?;
+    let mut joint = joint::explore(session, Some(token.value), progress)?;
+    joint.singles.clear();
+    let is_named = |worst: &Answered| worst.number == token.value;
+    if !joint.worst.as_ref().is_some_and(is_named) {
+        return Err(not_a_difference());
+    }
+    let found = Queries::together(joint);
     let verdicts = Verdicts {
         within: Some(found.grade()),
         across: None,

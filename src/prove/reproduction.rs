@@ -30,6 +30,10 @@ fn candidates(session: &Session, findings: &Findings) -> Vec<(Grade, Token)> {
         let place = known.position(|one| one == query);
         all.extend(place.map(|place| (*grade, token::of_query(session, place as u32))));
     }
+    let joint = findings.queries.joint.as_ref();
+    if let Some(worst) = joint.and_then(|joint| joint.worst.as_ref()) {
+        all.push((worst.grade(), token::of_answers(session, worst.number)));
+    }
     let lists = &session.scenario.checkpoint.restarts;
     for (list, found) in findings.resumptions.iter().flatten() {
         let place = lists.iter().position(|known| known == list);

@@ -137,7 +137,14 @@ pub struct Session {
     pub(super) faults_met: BTreeSet<Fault>,
     pub(super) flips_met: BTreeSet<BitFlip>,
     pub(super) flips_unheld: BTreeSet<BitFlip>,
+    /// Runs in the training program's place.
+    #[cfg(test)]
+    pub(super) stand_in: Option<StandIn>,
 }
+
+/// A rank's program, of a test.
+#[cfg(test)]
+pub(super) type StandIn = Box<crate::world::Program<'static>>;
 
 impl Session {
     /// # Errors
@@ -211,6 +218,8 @@ impl Session {
             faults_met: BTreeSet::new(),
             flips_met: BTreeSet::new(),
             flips_unheld: BTreeSet::new(),
+            #[cfg(test)]
+            stand_in: None,
             scenario,
             environment,
             late,
@@ -300,6 +309,7 @@ impl Session {
             saves: Saves {
                 after: memory::background_saves(&self.scenario),
                 late: options.late_writes,
+                polls: self.scenario.checkpoint.polls,
             },
             variables: self.scenario.recipe.env.keys().cloned().collect(),
         };
@@ -307,10 +317,16 @@ impl Session {
         let named = self.scenario.faults.named.iter().cloned();
         let mut options = options.clone();
         options.faults.extend(named.map(PlantedFault::Named));
+        let program: &crate::world::Program<'_> = &program;
+        #[cfg(test)]
+        let program = match &self.stand_in {
+            Some(stand_in) => stand_in.as_ref(),
+            None => program,
+        };
         let record = {
             let mut engine = self.engine.lock();
             self.world
-                .run(engine.as_mut(), &options, &program, observer)?
+                .run(engine.as_mut(), &options, program, observer)?
         };
         self.faults_met.extend(record.faults_met.keys().cloned());
         self.flips_met.extend(record.flips_met.iter().cloned());

@@ -28,7 +28,7 @@ pub fn families_of(key: &str) -> impl Iterator<Item = Family> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::{Determinism, LocalOrder};
+    use crate::recipe::{Autotune, Determinism, LocalOrder};
 
     #[test]
     fn every_switch_of_a_recipe_has_a_family_of_its_own() {
@@ -40,6 +40,7 @@ mod tests {
             microbatch_accumulation: ordered,
             attention_backward: ordered,
             wgrad_splits: 1,
+            autotune: Autotune::Fixed,
         };
         for (key, _) in determinism.orders() {
             let families: Vec<Family> = families_of(key).collect();

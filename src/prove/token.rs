@@ -8,12 +8,14 @@
 //! 4 bytes   build: start of the hash over kernels, engine and built-in text
 //! 1 byte    variable: place in `Scenario::choice_variables`; `RESTART` for a restart, `RESHARD`
 //!           for a resume on another layout, `HAZARD` for a pair that nothing orders, `QUERY` for
-//!           the other answer to a question, `TOPO` for another size or place
-//! varint    value: of placement, its number; of an arrival order, 1 + the place of the one pair
-//!           of neighbours that changes places, or `AS_FOUND`; of a restart, its list's place; of
-//!           a resume on another layout, the layout's place; of a hazard or a query, its place
-//!           in the reference run's list; of a size or place, its place in `[[topo]]`
-//! varint    step; of a restart or such a resume, the cut; of the last three 0
+//!           the other answer to a question, `ANSWERS` for several such answers together, `TOPO`
+//!           for another size or place
+//! varint    value: of placement or a configuration, its number; of an arrival order, 1 + the
+//!           place of the one pair of neighbours that changes places, or `AS_FOUND`; of a restart,
+//!           its list's place; of a resume on another layout, the layout's place; of a hazard or a
+//!           query, its place in the reference run's list; of joint answers, their run's number;
+//!           of a size or place, its place in `[[topo]]`
+//! varint    step; of a restart or such a resume, the cut; of the last four 0
 //! varint    owner of the fold: twice the rank, or twice the communicator plus one
 //! varint    ordinal of the fold among its owner's of that step
 //! varint    element of the fold's output
@@ -43,6 +45,10 @@ pub const HAZARD: u8 = 0xfc;
 /// Stands in place of a variable for the other answer to a non-blocking query.
 pub const QUERY: u8 = 0xfb;
 
+/// Stands in place of a variable for several answers together. The value is the number of their run
+/// among those that a check explores, which are the same on every check.
+pub const ANSWERS: u8 = 0xf9;
+
 /// Stands in place of a variable for another size or place. The value is its place in `[[topo]]`.
 pub const TOPO: u8 = 0xfa;
 
@@ -64,7 +70,7 @@ pub fn of_finding(session: &Session, finding: &Finding) -> Token {
 /// A token's number for the value that a finding deviates to.
 pub fn value_of(variable: &Variable) -> u32 {
     match variable {
-        Variable::Placement { value } => *value,
+        Variable::Placement { value } | Variable::Configuration { value, .. } => *value,
         Variable::Arrival {
             swap: Some(place), ..
         } => place + 1,
@@ -90,6 +96,11 @@ pub fn of_hazard(session: &Session, place: u32) -> Token {
 /// The token of a query of the straight run, by its place among them.
 pub fn of_query(session: &Session, place: u32) -> Token {
     of_cut(session, QUERY, place, 0)
+}
+
+/// The token of several answers together, by the number of their run.
+pub fn of_answers(session: &Session, number: u32) -> Token {
+    of_cut(session, ANSWERS, number, 0)
 }
 
 /// The token of another size or place that is not equal.

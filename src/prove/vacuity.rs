@@ -9,7 +9,7 @@ use crate::prove::outcome::{VacuityFinding, VacuityReason};
 use crate::prove::session::Session;
 use crate::prove::sweep::{Silence, SilentPoint, Sweep};
 use crate::prove::switch::families_of;
-use crate::recipe::{LocalOrder, PositionEmbedding};
+use crate::recipe::{Autotune, Determinism, LocalOrder, PositionEmbedding};
 use crate::scenario::Scenario;
 use crate::world::{Choice, Family, RunRecord};
 
@@ -181,6 +181,32 @@ fn absent(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
             // The switch says that the order is free, and nothing here has one.
             found.push(absent_family(family, widest, full));
         }
+    }
+    if scenario.recipe.determinism.autotune == Autotune::Timed {
+        found.extend(untuned(sweep));
+    }
+    found
+}
+
+/// Addends that a sum needs to have more than one configuration.
+const TUNED_ADDENDS_MIN: u64 = 4;
+
+/// Families whose kernels are tuned, and have one configuration at every node: no choice was
+/// tried.
+fn untuned(sweep: &Sweep) -> Vec<VacuityFinding> {
+    let mut found = Vec::new();
+    for family in Determinism::TUNED.into_iter().flat_map(families_of) {
+        let of_family = sweep.tallies.iter();
+        let mut of_family = of_family.filter(|(key, _)| key.family == family);
+        let widest = of_family.clone().map(|(_, tally)| tally.addends_max).max();
+        if of_family.any(|(key, _)| key.choice == Choice::CONFIGURATION) {
+            continue;
+        }
+        let here = widest.unwrap_or(0);
+        found.push(VacuityFinding {
+            change: format!("{} >= {TUNED_ADDENDS_MIN}", key(family)),
+            ..absent_family(family, here, TUNED_ADDENDS_MIN)
+        });
     }
     found
 }

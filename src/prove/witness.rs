@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::plan::local;
 use crate::prove::effect::Alone;
 use crate::prove::outcome::{Addend, Bits, FirstDivergence, ShrunkWitness, Witness};
 use crate::prove::session::Session;
@@ -32,7 +33,7 @@ pub fn of(session: &Session, finding: &Finding, alone: Option<&Alone>) -> Witnes
         alone: alone.map(|alone| alone.visible.clone()),
         adjacent_swaps: match &finding.variable {
             Variable::Arrival { permutation, .. } => Some(adjacent_swaps(permutation)),
-            Variable::Placement { .. } => None,
+            Variable::Placement { .. } | Variable::Configuration { .. } => None,
         },
         steps: finding.node.step,
         shrunk: shrink(finding).map(|shrunk| shrunk_witness(finding, &shrunk)),
@@ -104,11 +105,20 @@ pub fn first_divergence(session: &Session, finding: &Finding) -> FirstDivergence
 }
 
 /// Both values of the variable, as a user would name them.
-fn values(session: &Session, finding: &Finding) -> (String, String) {
+pub fn values(session: &Session, finding: &Finding) -> (String, String) {
     match &finding.variable {
         Variable::Placement { value } => {
             let name = |place: usize| session.allocations[place].name.clone();
             (name(0), name(*value as usize))
+        }
+        Variable::Configuration { key, value } => {
+            let blocks = local::block_sizes(key.addends);
+            let of = |value: usize| match blocks[value] {
+                block if block >= key.addends => format!("one block of {block}"),
+                block => format!("blocks of {block}"),
+            };
+            let tuned = |value: usize| format!("rank {} chose {}", key.rank, of(value));
+            (tuned(0), tuned(*value as usize))
         }
         Variable::Arrival {
             swap: Some(place), ..
@@ -135,6 +145,7 @@ pub fn variable(session: &Session, finding: &Finding) -> ChoiceVariable {
 pub fn variable_place(session: &Session, finding: &Finding) -> u8 {
     let name = match &finding.variable {
         Variable::Placement { .. } => "placement",
+        Variable::Configuration { .. } => "autotune",
         Variable::Arrival { .. } => {
             switch_of(finding.family).expect("an arrival order is a switch's")
         }

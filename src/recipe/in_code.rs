@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    DataParallelKind, Determinism, DistributedBackend, LocalOrder, LrDecayStyle, Normalization,
-    PositionEmbedding, Recipe,
+    Autotune, DataParallelKind, Determinism, DistributedBackend, LocalOrder, LrDecayStyle,
+    Normalization, PositionEmbedding, Recipe,
 };
 use crate::diagnostic::{Diagnostic, InvalidInput, Source};
 
@@ -118,6 +118,7 @@ impl Determinism {
         microbatch_accumulation: LocalOrder::Ordered,
         attention_backward: LocalOrder::Ordered,
         wgrad_splits: 1,
+        autotune: Autotune::Fixed,
     };
 
     /// The same with one switch, named by its key in a recipe, in another position. `None` for a

@@ -49,6 +49,9 @@ pub enum LocalOrder {
     Ordered,
     /// The order in which writers arrive, as atomics do it: any permutation, at each call.
     Arrival,
+    /// The order that follows from how many parts a block takes, which each rank has chosen by
+    /// timing at its first call. No switch of its own: see [`Determinism::autotune`].
+    Timed,
 }
 
 impl LocalOrder {
@@ -76,9 +79,53 @@ pub struct Determinism {
     pub attention_backward: LocalOrder,
     /// Number of split-K parts of each weight gradient.
     pub wgrad_splits: u32,
+    /// Who chooses the configuration of kernels that are tuned: `norm_weight_grad`,
+    /// `wgrad_split_k`.
+    #[serde(skip_serializing_if = "Autotune::is_fixed")]
+    pub autotune: Autotune,
+}
+
+/// How the configuration of a tuned kernel is chosen, as Triton's autotuner does it
+/// (`TRITON_CACHE_AUTOTUNING` and a cache that all ranks share make it one table).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Autotune {
+    /// One table of configurations, for every rank and every run.
+    Fixed,
+    /// Each rank times the configurations at its first call of a kernel with a shape, and keeps
+    /// the fastest: which one that is may differ by rank and by run (NVIDIA/Megatron-LM#6966).
+    Timed,
+}
+
+impl Autotune {
+    pub(crate) const WORDS: [(&str, Autotune); 2] =
+        [("fixed", Autotune::Fixed), ("timed", Autotune::Timed)];
+
+    fn is_fixed(&self) -> bool {
+        *self == Autotune::Fixed
+    }
 }
 
 impl Determinism {
+    /// Keys of the orders that a configuration decides.
+    pub const TUNED: [&str; 2] = ["norm_weight_grad", "wgrad_split_k"];
+
+    /// Keys of tuned kernels whose order is that of arrival.
+    pub(crate) fn tuned_and_free(&self) -> impl Iterator<Item = &'static str> {
+        let orders = self.orders().into_iter();
+        let free = orders.filter(|(_, order)| *order == LocalOrder::Arrival);
+        free.map(|(key, _)| key)
+            .filter(|key| Determinism::TUNED.contains(key))
+    }
+
+    /// The order of a kernel that is tuned, whose switch says `order`.
+    pub(crate) fn tuned(&self, order: LocalOrder) -> LocalOrder {
+        match self.autotune {
+            Autotune::Fixed => order,
+            Autotune::Timed => LocalOrder::Timed,
+        }
+    }
+
     /// Every order switch by its key, in a fixed order: replay tokens count on it.
     pub fn orders(&self) -> [(&'static str, LocalOrder); 5] {
         [

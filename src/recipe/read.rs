@@ -2,9 +2,9 @@
 
 use super::rules::{self, Draft};
 use super::{
-    DataParallelKind, Determinism, DistributedBackend, LocalOrder, LrDecayStyle, Normalization,
-    PositionEmbedding, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule, environment,
-    limits::*, schedule_rules, torch_rules,
+    Autotune, DataParallelKind, Determinism, DistributedBackend, LocalOrder, LrDecayStyle,
+    Normalization, PositionEmbedding, Recipe, RecomputeGranularity, RecomputeMethod,
+    RecomputeModule, environment, limits::*, schedule_rules, torch_rules,
 };
 use crate::diagnostic::Findings;
 use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
@@ -121,9 +121,31 @@ fn determinism(reader: &mut Reader<'_>) -> (Determinism, Read<u32>) {
         microbatch_accumulation: order("microbatch_accumulation"),
         attention_backward: order("attention_backward"),
         wgrad_splits: splits.value,
+        autotune: reader
+            .word("autotune", &Autotune::WORDS, Autotune::Fixed)
+            .value,
     };
+    tuned_orders(&determinism, &mut reader);
     reader.finish();
     (determinism, splits)
+}
+
+/// A configuration decides the order of a tuned kernel: it cannot be that of arrival as well.
+fn tuned_orders(determinism: &Determinism, reader: &mut Reader<'_>) {
+    if determinism.autotune == Autotune::Fixed {
+        return;
+    }
+    for key in determinism.tuned_and_free() {
+        let Some(entry) = reader.entry(key) else {
+            continue;
+        };
+        let message = format!(
+            "`determinism.{key}` lets parts land in any order, which no configuration of \
+             `determinism.autotune` = \"timed\" orders then"
+        );
+        let expected = "expected \"ordered\", or autotune = \"fixed\"";
+        reader.complain("excluded", message, &entry.item, expected);
+    }
 }
 
 /// The largest `f32` below one: `1 - beta` must not be zero.

@@ -90,6 +90,12 @@ fn every_broken_rule_is_named() {
             "wgrad_split_k = \"arival\"",
             "unknown-value",
         ),
+        ("wgrad_splits = 3", "autotune = \"often\"", "unknown-value"),
+        (
+            "wgrad_splits = 3",
+            "autotune = \"timed\"\nnorm_weight_grad = \"arrival\"",
+            "excluded",
+        ),
         ("bf16 = true", "grad_reduce_in_bf16 = true", "excluded"),
         (
             "use_distributed_optimizer = true",

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Free, Scenario};
-use crate::recipe::LocalOrder;
+use crate::recipe::{Autotune, LocalOrder};
 
 /// How far one value of a variable reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -27,6 +27,8 @@ pub enum Values {
     Listed(Vec<String>),
     /// Any permutation of the addends of the node.
     AnyOrder,
+    /// Any configuration of the node's kernel, by rank: how many addends a block takes.
+    Configurations,
 }
 
 /// One thing that may vary.
@@ -63,6 +65,13 @@ impl Scenario {
                     values,
                 });
             }
+        }
+        if self.recipe.determinism.autotune == Autotune::Timed {
+            variables.push(ChoiceVariable {
+                name: "autotune".into(),
+                scope: Scope::FirstUse,
+                values: Values::Configurations,
+            });
         }
         variables
     }

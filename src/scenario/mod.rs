@@ -117,6 +117,9 @@ pub struct CheckpointPlan {
     /// Layouts on which the run is resumed, too, after each step that a restart names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reshard: Vec<ReshardLayout>,
+    /// Before each step ranks ask whether the background writer is done, and do not wait for it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub polls: bool,
 }
 
 impl CheckpointPlan {

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum OriginClass {
     /// A sum whose addends land in another order on every run.
     AccumulationOrder,
+    /// A kernel's configuration that each rank chooses by timing.
+    AutotuneChoice,
     /// A collective whose algorithm follows from the allocation or from sizes.
     AlgorithmSelection,
     /// An access does not wait for another one of the same words.
@@ -46,8 +48,9 @@ pub enum OriginClass {
 }
 
 impl OriginClass {
-    pub const ALL: [OriginClass; 18] = [
+    pub const ALL: [OriginClass; 19] = [
         OriginClass::AccumulationOrder,
+        OriginClass::AutotuneChoice,
         OriginClass::AlgorithmSelection,
         OriginClass::MissingWait,
         OriginClass::BufferLifetime,
@@ -71,6 +74,7 @@ impl OriginClass {
     pub const fn name(self) -> &'static str {
         match self {
             OriginClass::AccumulationOrder => "accumulation-order",
+            OriginClass::AutotuneChoice => "autotune-choice",
             OriginClass::AlgorithmSelection => "algorithm-selection",
             OriginClass::MissingWait => "missing-wait",
             OriginClass::BufferLifetime => "buffer-lifetime",

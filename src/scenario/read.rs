@@ -313,11 +313,19 @@ fn checkpoint(
             .into_iter()
             .for_each(|finding| reader.findings.push(finding));
     }
+    let polls = reader.boolean("polls", false);
+    if let Some(place) = polls.place.filter(|_| polls.value && !recipe.async_save) {
+        let message = "`checkpoint.polls` asks for background writers, and there are none";
+        let finding = Diagnostic::error("excluded", message);
+        let expected = "expected false, or async_save = true in the recipe";
+        reader.findings.push(finding.at(&place, expected));
+    }
     reader.finish();
     let plan = CheckpointPlan {
         omit,
         restarts,
         reshard,
+        polls: polls.value,
     };
     (plan, oracles)
 }

@@ -140,6 +140,8 @@ fn every_fault_of_a_scenario_is_named() {
         ("[checkpoint]\nrestarts = [[5]]", "out-of-range"),
         ("[checkpoint]\nrestarts = [[]]", "out-of-range"),
         ("[checkpoint]\nrestarts = [1]", "wrong-type"),
+        ("[checkpoint]\npolls = 1", "wrong-type"),
+        ("[checkpoint]\npolls = true", "excluded"),
         ("steps = 1\noracles = [\"RES\"]", "nothing-to-resume"),
         ("[full_size]\ndata_parallel_size = 0", "out-of-range"),
         ("[full_size]\ndp = 4", "unknown-key"),

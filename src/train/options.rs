@@ -146,8 +146,8 @@ fn model(recipe: &Recipe) -> ModelShape {
         wgrad_splits: determinism.wgrad_splits,
         orders: Orders {
             embedding_backward: determinism.embedding_backward,
-            norm_weight_grad: determinism.norm_weight_grad,
-            wgrad_split_k: determinism.wgrad_split_k,
+            norm_weight_grad: determinism.tuned(determinism.norm_weight_grad),
+            wgrad_split_k: determinism.tuned(determinism.wgrad_split_k),
             microbatch_accumulation: determinism.microbatch_accumulation,
             attention_backward: determinism.attention_backward,
         },

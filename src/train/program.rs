@@ -51,6 +51,9 @@ pub fn program(
         let state = state.as_deref();
         let corpus = corpus.clone();
         let mut trainer = Trainer::new(rank, &options, groups, corpus, &initial, state)?;
+        if run.saves.polls {
+            trainer.ask_for_saves(rank);
+        }
         rank.end_setup()?;
         for step in run.steps.clone() {
             trainer.step(rank, step, run.saves_after.contains(&step))?;

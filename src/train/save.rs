@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::FaultKind;
 use crate::numerics::Dtype;
-use crate::world::{Component, EventId, Handle, Phase, Rank, RankError, StreamId, Tensor};
+use crate::world::{Component, EventId, GroupId, Handle, Phase, Rank, RankError, StreamId, Tensor};
 
 /// Copies from device to host, and the writer, which is a process of its own.
 const COPIES: StreamId = StreamId(0x0010_0000);
@@ -28,7 +28,37 @@ pub struct Saves {
     pub after: BTreeSet<u32>,
     /// Writers begin as late as the program lets them.
     pub late: bool,
+    /// Before each step ranks ask whether the writer is done, and do not wait for it.
+    pub polls: bool,
 }
+
+/// How ranks find out, without waiting, that every rank's writer is done: each asks for its own,
+/// and all go by what all have found (`maybe_finalize_async_save(blocking=False)`, whose ranks sum
+/// what these gather).
+#[derive(Clone, Copy, Debug)]
+struct Poll {
+    group: GroupId,
+    own: Tensor,
+    all: Tensor,
+}
+
+impl Poll {
+    fn all_done(&self, rank: &mut Rank, written: Handle) -> Result<bool, RankError> {
+        rank.set_phase(Phase::Checkpoint);
+        rank.set_microbatch(None);
+        rank.module("checkpoint", |rank| {
+            let done = rank.query("is_done", written)?;
+            rank.upload("done", self.own, &[u32::from(done); DONE_WORDS as usize]);
+            let handle = rank.all_gather("agree", self.group, self.own, self.all);
+            rank.wait(handle);
+            let all = rank.read("agreed", self.all)?;
+            Ok(all.iter().all(|done| *done == 1))
+        })
+    }
+}
+
+/// Words in which a rank says that its writer is done.
+const DONE_WORDS: u32 = 4;
 
 /// A tensor of the state, and its place in the buffers.
 #[derive(Clone, Debug)]
@@ -55,6 +85,8 @@ pub struct Saver {
     staging: Tensor,
     file: Tensor,
     open: Option<Open>,
+    /// Where ranks do not wait for a writer before each step.
+    poll: Option<Poll>,
     /// The copies of the last save are still to be waited for.
     copies: bool,
     /// Components that the writer reads where they live.
@@ -85,19 +117,33 @@ impl Saver {
             staging: rank.alloc_host("checkpoint_staging", Dtype::U32, words),
             file: rank.alloc_host("checkpoint_file", Dtype::U32, words),
             open: None,
+            poll: None,
             copies: false,
             shared,
             done: 0,
         }
     }
 
+    /// From now on ranks ask whether the writer is done; `world` is the group of all `ranks`.
+    pub fn ask(&mut self, rank: &mut Rank, world: GroupId, ranks: u32) {
+        self.poll = Some(Poll {
+            group: world,
+            own: rank.alloc("checkpoint_done", Dtype::U32, DONE_WORDS),
+            all: rank.alloc("checkpoint_all_done", Dtype::U32, ranks * DONE_WORDS),
+        });
+    }
+
     /// Before a step: a writer that is done has its file taken over.
     pub fn poll(&mut self, rank: &mut Rank) -> Result<(), RankError> {
-        match self.open {
-            Some(Open {
-                written: Some(_), ..
-            }) => self.finish(rank),
-            _ => Ok(()),
+        let written = self.open.and_then(|open| open.written);
+        let is_done = match (written, &self.poll) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(written), Some(poll)) => poll.all_done(rank, written)?,
+        };
+        match is_done {
+            true => self.finish(rank),
+            false => Ok(()),
         }
     }
 

@@ -234,6 +234,13 @@ impl Trainer {
         }
     }
 
+    /// From now on ranks ask, before each step, whether the writer is done, and do not wait for it.
+    pub fn ask_for_saves(&mut self, rank: &mut Rank) {
+        if let Some(saver) = &mut self.saver {
+            saver.ask(rank, self.groups.world, self.options.layout.world_size());
+        }
+    }
+
     /// Training is over: what is still being written is waited for.
     pub fn finish(&mut self, rank: &mut Rank) -> Result<(), RankError> {
         match &mut self.saver {

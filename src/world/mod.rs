@@ -18,7 +18,9 @@ pub use exec::{
 };
 pub use memory::{Access, Hazard, HazardKind};
 pub use observer::{LaunchNode, Observer, Unobserved};
-pub use order::{Choice, CollectiveShape, NodeId, Owner, PlanSource, QueryId, Schedule};
+pub use order::{
+    Choice, CollectiveShape, NodeId, Owner, PlanSource, Priorities, QueryId, Schedule, TuneKey,
+};
 pub use rank::{
     COMPUTE_STREAM, Communicator, Component, EventId, GroupId, Handle, Lane, LocalOrder,
     MemoryOptions, OFFLOAD_STREAM, Rank, RankError, Segments, SlotFold, StreamId, Tensor,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bitproof::prove::sweep::{Finding, Variable};
 use bitproof::world::fold::{FoldJob, FoldNode};
-use bitproof::world::{Choice, NodeId, NodeRecord, Schedule};
+use bitproof::world::{Choice, NodeId, NodeRecord, Schedule, TuneKey};
 
 use crate::program::{Case, Scope};
 
@@ -25,6 +25,7 @@ enum Varies {
     Pinned,
     Plan,
     Arrival { writers: u32 },
+    Configuration { key: TuneKey, count: u32 },
 }
 
 impl Node {
@@ -36,10 +37,14 @@ impl Node {
         Node {
             id: node.id,
             op: node.site.op.to_string(),
-            choice: match node.choice {
+            choice: match &node.choice {
                 Choice::Pinned => Varies::Pinned,
                 Choice::Placement(_) => Varies::Plan,
                 Choice::Arrival => Varies::Arrival { writers },
+                Choice::Configuration(plans) => Varies::Configuration {
+                    key: node.tune_key(),
+                    count: plans.len() as u32,
+                },
             },
         }
     }
@@ -56,10 +61,18 @@ impl Node {
         }
     }
 
-    /// Every single deviation of a call-scoped order of this node.
+    /// Every single deviation of this node within one allocation.
     pub fn call_deviations(&self) -> Vec<Schedule> {
-        let Varies::Arrival { writers } = self.choice else {
-            return Vec::new();
+        let writers = match self.choice {
+            Varies::Arrival { writers } => writers,
+            Varies::Configuration { count, .. } => {
+                let alone = |value| Schedule {
+                    plan_at: [(self.id, value)].into(),
+                    ..Schedule::default()
+                };
+                return (1..count).map(alone).collect();
+            }
+            Varies::Pinned | Varies::Plan => return Vec::new(),
         };
         let orders = permutations(writers).into_iter().skip(1);
         let alone = |order| Schedule {
@@ -91,12 +104,14 @@ fn permutations(count: u32) -> Vec<Arc<[u32]>> {
 enum Chosen {
     Plans(Vec<NodeId>, u32),
     Order(NodeId, Vec<Arc<[u32]>>),
+    /// What one rank has tuned, with its configurations.
+    Tuned(TuneKey, u32),
 }
 
 impl Chosen {
     fn count(&self) -> u32 {
         match self {
-            Chosen::Plans(_, plans) => *plans,
+            Chosen::Plans(_, plans) | Chosen::Tuned(_, plans) => *plans,
             Chosen::Order(_, orders) => orders.len() as u32,
         }
     }
@@ -107,8 +122,9 @@ impl Chosen {
             _ if number == 0 => {}
             Chosen::Plans(nodes, _) => {
                 let values = nodes.iter().map(|node| (*node, number));
-                schedule.placement_at.extend(values);
+                schedule.plan_at.extend(values);
             }
+            Chosen::Tuned(key, _) => drop(schedule.configurations.insert(*key, number)),
             Chosen::Order(node, orders) => {
                 let order = orders[number as usize].clone();
                 schedule.arrivals.insert(*node, order);
@@ -120,9 +136,11 @@ impl Chosen {
 fn variables(case: &Case, nodes: &[Node]) -> Vec<Chosen> {
     let mut plans: BTreeMap<Vec<String>, Vec<NodeId>> = BTreeMap::new();
     let mut chosen = Vec::new();
+    let mut tuned: BTreeMap<TuneKey, u32> = BTreeMap::new();
     for node in nodes {
         match node.choice {
             Varies::Pinned => {}
+            Varies::Configuration { key, count } => drop(tuned.insert(key, count)),
             Varies::Plan => plans
                 .entry(node.variable(case.scope))
                 .or_default()
@@ -136,6 +154,8 @@ fn variables(case: &Case, nodes: &[Node]) -> Vec<Chosen> {
         .into_values()
         .map(|nodes| Chosen::Plans(nodes, case.plan_count));
     chosen.extend(of_plans);
+    let tuned = tuned.into_iter();
+    chosen.extend(tuned.map(|(key, count)| Chosen::Tuned(key, count)));
     chosen
 }
 
@@ -178,7 +198,7 @@ pub fn deviation(case: &Case, nodes: &[Node], finding: &Finding) -> Schedule {
         .iter()
         .filter(|node| node.choice == Varies::Plan && node.variable(case.scope) == own);
     Schedule {
-        placement_at: same.map(|node| (node.id, value)).collect(),
+        plan_at: same.map(|node| (node.id, value)).collect(),
         ..Schedule::default()
     }
 }

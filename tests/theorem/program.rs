@@ -92,11 +92,12 @@ enum Fold {
     ReduceScatter {
         group: GroupId,
     },
-    /// In arrival order on one rank, if on any.
+    /// In arrival order on one rank, if on any; or, of four and more, tuned on every rank.
     Slots {
         slots: u32,
         init: Init,
         arrival: Option<u32>,
+        timed: bool,
     },
     Segments {
         rows: u32,
@@ -180,10 +181,23 @@ impl Case {
             };
         }
         let init = random.pick(&[Init::First, Init::Zero, Init::Accumulator]);
+        // Each rank has two configurations of a shape, whichever statements have it.
+        let tunings = 1 << self.ranks;
+        let timed = random.one_in(3) && *schedules * tunings <= SCHEDULES_MAX;
+        if timed && arrival.is_none() {
+            *schedules *= tunings;
+            return Fold::Slots {
+                slots: random.pick(&[4, 5]),
+                init: Init::First,
+                arrival,
+                timed,
+            };
+        }
         Fold::Slots {
             slots: writers,
             init,
             arrival,
+            timed: false,
         }
     }
 
@@ -346,6 +360,7 @@ impl Case {
                 slots,
                 init,
                 arrival,
+                timed,
             } => {
                 let op = format!("slots {number}");
                 let addends = spread(rank, *slots);
@@ -357,7 +372,10 @@ impl Case {
                     slots: *slots,
                     out,
                     init: *init,
-                    order: order(rank, *arrival),
+                    order: match timed {
+                        true => LocalOrder::Timed,
+                        false => order(rank, *arrival),
+                    },
                 };
                 rank.fold(&op, fold);
                 rank.persist(Component::Model, &op, out);

@@ -208,17 +208,27 @@ impl Cluster {
         P: Fn(&mut Rank, &Seen) -> Result<(), RankError> + Send + Sync + 'static,
         O: Observer + Send + 'static,
     {
-        let (world, options, workers) = (self.world(), self.options.clone(), self.workers);
+        let cluster = self.clone();
         let (done, outcome) = mpsc::channel();
         std::thread::spawn(move || {
-            let seen = Seen::default();
-            let mut engine = CpuEngine::new(workers).expect("this machine has an engine");
-            let program = |rank: &mut Rank| program(rank, &seen);
-            let result = world.run(&mut engine, &options, &program, &mut observer);
-            let seen = seen.lock().expect("no rank dies holding it").clone();
-            let _ = done.send(Outcome { result, seen });
+            let mut engine = CpuEngine::new(cluster.workers).expect("this machine has an engine");
+            let _ = done.send(cluster.run_on(&mut engine, &program, &mut observer));
         });
         outcome.recv_timeout(PATIENCE).expect("nothing hangs")
+    }
+
+    /// Runs here, on an engine that many runs share: whoever calls has a watchdog of its own.
+    pub fn run_on(
+        &self,
+        engine: &mut CpuEngine,
+        program: &(dyn Fn(&mut Rank, &Seen) -> Result<(), RankError> + Sync),
+        observer: &mut dyn Observer,
+    ) -> Outcome {
+        let seen = Seen::default();
+        let of_rank = |rank: &mut Rank| program(rank, &seen);
+        let result = self.world().run(engine, &self.options, &of_rank, observer);
+        let seen = seen.lock().expect("no rank dies holding it").clone();
+        Outcome { result, seen }
     }
 
     fn world(&self) -> World {

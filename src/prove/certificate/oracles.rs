@@ -85,7 +85,7 @@ fn r2r_result(findings: &Findings) -> OracleResult {
             }
             (OracleVerdict::Different, Some(detail))
         }
-        (_, 0) if findings.queries.worst.is_some() => {
+        (_, 0) if findings.queries.consequence().is_some() => {
             (OracleVerdict::Different, findings.queries.consequence())
         }
         (_, 0) if hazard_count(findings) > 0 => {
@@ -304,13 +304,15 @@ fn xr_result(findings: &Findings) -> OracleResult {
         .iter()
         .chain(resumed)
         .chain(resharded);
-    let drift = drifts.next();
-    let verdict = if drift.is_some() {
-        OracleVerdict::Different
-    } else {
-        OracleVerdict::Equal
+    // What another choice does to copies is seen in the one run that has it.
+    let effect = findings.effect.as_ref();
+    let deviated = effect.and_then(|effect| effect.drifts.get(&Reach::Within));
+    let deviated = || deviated.map(|drift| format!("under the witness's choice, {drift}"));
+    let detail = drifts.next().map(ToString::to_string).or_else(deviated);
+    let verdict = match detail {
+        Some(_) => OracleVerdict::Different,
+        None => OracleVerdict::Equal,
     };
-    let detail = drift.map(ToString::to_string);
     oracle_result(
         OracleKind::XR,
         verdict,

@@ -11,6 +11,7 @@ use crate::world::Choice;
 use crate::world::fold::{FoldLab, FoldNode};
 
 use super::elements::Elements;
+use super::witness::Variable;
 use super::{Outcome, SweepOptions, arrival, placement};
 
 /// Whether a build can make a difference at a node: in some plan, a product meets a partial sum.
@@ -20,7 +21,10 @@ pub(super) fn is_free(node: &FoldNode) -> bool {
         Choice::Placement(plans) => plans
             .iter()
             .any(|plan| contracts(&plan.arithmetic, addends)),
-        Choice::Pinned | Choice::Arrival => contracts(&node.arithmetic(), addends),
+        // Configurations differ in their order alone.
+        Choice::Pinned | Choice::Arrival | Choice::Configuration(_) => {
+            contracts(&node.arithmetic(), addends)
+        }
     }
 }
 
@@ -44,10 +48,15 @@ pub(super) fn test(
     // What is left is to look for orders that part without any contraction.
     match &node.choice {
         Choice::Pinned => Ok(Outcome::Sampled { orders: 0 }),
-        Choice::Placement(plans) => match placement::test(options, node, plans, lab)? {
-            Outcome::Sensitive(finding) => Ok(Outcome::Sensitive(finding)),
-            _ => Ok(Outcome::Sampled { orders: 0 }),
-        },
+        Choice::Placement(plans) => {
+            let placed = |value| Variable::Placement { value };
+            parting(placement::test(options, node, plans, placed, lab)?)
+        }
+        Choice::Configuration(plans) => {
+            let key = node.tune_key();
+            let tuned = |value| Variable::Configuration { key, value };
+            parting(placement::test(options, node, plans, tuned, lab)?)
+        }
         Choice::Arrival => {
             let ascending = arrival::ascending(node.permuted());
             let expected = lab.evaluate(node, &ascending)?;
@@ -59,6 +68,14 @@ pub(super) fn test(
             }
         }
     }
+}
+
+/// Plans that part do so without any contraction; what else there is was not tried.
+fn parting(of_plans: Outcome) -> Result<Outcome, EngineError> {
+    Ok(match of_plans {
+        Outcome::Sensitive(finding) => Outcome::Sensitive(finding),
+        Outcome::Proved(_) | Outcome::Sampled { .. } => Outcome::Sampled { orders: 0 },
+    })
 }
 
 /// Every product and every sum of products is exact, at every element.

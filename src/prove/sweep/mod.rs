@@ -149,7 +149,15 @@ impl Sweep {
         }
         match &node.choice {
             Choice::Pinned => Ok(Outcome::Proved(Rung::Plan)),
-            Choice::Placement(plans) => placement::test(&self.options, node, plans, lab),
+            Choice::Placement(plans) => {
+                let placed = |value| Variable::Placement { value };
+                placement::test(&self.options, node, plans, placed, lab)
+            }
+            Choice::Configuration(plans) => {
+                let key = node.tune_key();
+                let tuned = |value| Variable::Configuration { key, value };
+                placement::test(&self.options, node, plans, tuned, lab)
+            }
             Choice::Arrival => arrival::test(&self.options, node, shrink, lab),
         }
     }

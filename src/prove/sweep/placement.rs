@@ -1,5 +1,5 @@
-//! Points whose plan depends on the allocation: the admissible set is the plans of the listed
-//! allocations, so evaluating each is a proof (rung L4) or a witness.
+//! Points whose plan is one of a list: of the allocations that a scenario names, or of a tuned
+//! kernel's configurations. Evaluating each is a proof (rung L4) or a witness.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ pub(super) fn test(
     options: &SweepOptions,
     node: &FoldNode,
     plans: &Arc<[Arc<Plan>]>,
+    variable: impl Fn(u32) -> Variable,
     lab: &mut FoldLab<'_>,
 ) -> Result<Outcome, EngineError> {
     let reference = &plans[0];
@@ -29,7 +30,7 @@ pub(super) fn test(
         let plan = plans[value as usize].clone();
         let got = lab.evaluate(node, &FoldOrder::Plan(plan.clone()))?;
         if got != expected {
-            let variable = Variable::Placement { value };
+            let variable = variable(value);
             let orders = (FoldOrder::Plan(reference.clone()), FoldOrder::Plan(plan));
             let results = (expected, got);
             let finding = witness::finding(options, node, variable, orders, results, lab)?;

@@ -21,7 +21,7 @@ impl Reach {
     pub fn of(choice: &Choice) -> Reach {
         match choice {
             Choice::Placement(_) => Reach::Across,
-            Choice::Pinned | Choice::Arrival => Reach::Within,
+            Choice::Pinned | Choice::Arrival | Choice::Configuration(_) => Reach::Within,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::engine::EngineError;
 use crate::numerics::bits::ulp_distance;
 use crate::plan::{Arithmetic, Tree};
 use crate::world::fold::{FoldJob, FoldLab, FoldNode, FoldOrder};
-use crate::world::{Family, NodeId, Schedule, Site};
+use crate::world::{Family, NodeId, Schedule, Site, TuneKey};
 
 use super::SweepOptions;
 use super::elements::Elements;
@@ -22,6 +22,8 @@ pub enum Variable {
         permutation: Arc<[u32]>,
         swap: Option<u32>,
     },
+    /// First-use-scoped: the configuration that a rank has chosen by timing, by its number.
+    Configuration { key: TuneKey, value: u32 },
 }
 
 /// One addend of the element that a witness shows.
@@ -86,6 +88,10 @@ impl Finding {
             },
             Variable::Arrival { permutation, .. } => Schedule {
                 arrivals: [(self.node, permutation.clone())].into(),
+                ..Schedule::default()
+            },
+            Variable::Configuration { key, value } => Schedule {
+                configurations: [(*key, *value)].into(),
                 ..Schedule::default()
             },
         }

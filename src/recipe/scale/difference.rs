@@ -57,7 +57,7 @@ const ROWS: [Row; 18] = [
     (
         "determinism.wgrad_splits",
         |recipe| Some(recipe.determinism.wgrad_splits),
-        "4 where their order is free; at most the tokens of a microbatch",
+        "4 where their order is free or timed; at most the tokens of a microbatch",
     ),
     (
         "train_iters",

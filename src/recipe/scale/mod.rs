@@ -13,7 +13,7 @@ pub use data_parallel::GrowError;
 
 use serde::Serialize;
 
-use super::{LocalOrder, Recipe, default_ddp_bucket_size};
+use super::{Autotune, LocalOrder, Recipe, default_ddp_bucket_size};
 use sizes::Sizes;
 
 /// What the caller knows beyond the recipe.
@@ -68,8 +68,10 @@ pub fn scaled(full: &Recipe, options: &ScaleOptions) -> Result<Scaled, GrowError
         grown.ddp_bucket_size = None;
     }
     let determinism = &mut grown.determinism;
-    if determinism.wgrad_split_k == LocalOrder::Arrival {
-        // How many parts a library makes is not known; of fewer than three no order differs.
+    let is_free = determinism.wgrad_split_k == LocalOrder::Arrival;
+    if is_free || determinism.autotune == Autotune::Timed {
+        // How many parts a library makes is not known; of fewer than three no order differs, and
+        // fewer than four have one configuration.
         determinism.wgrad_splits = determinism.wgrad_splits.max(FREE_SPLITS);
     }
     let recipe = small(&grown, &options.resumed_on);

@@ -122,6 +122,7 @@ fn variables(page: &mut Page, variables: &[ChoiceVariable]) {
         let values = match &variable.values {
             Values::Listed(values) => values.join(", "),
             Values::AnyOrder => "any order".to_string(),
+            Values::Configurations => "any configuration, by rank".to_string(),
         };
         let scope = slug(variable.scope);
         page.sentence(

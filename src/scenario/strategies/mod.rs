@@ -33,7 +33,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::{AllocationFile, Free, Scenario};
-use crate::recipe::{Determinism, LocalOrder, Recipe};
+use crate::recipe::{Autotune, Determinism, LocalOrder, Recipe};
 
 /// How large recipes may be drawn. The largest number of ranks bounds the product of the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +85,17 @@ pub fn ordered_recipes() -> impl Strategy<Value = Recipe> {
     ordered_recipes_within(Limits::default())
 }
 
-/// Recipes with order switches in any position.
+/// Recipes with order switches in any position, and tuned kernels that are timed where that leaves
+/// them an order.
 pub fn recipes_within(limits: Limits) -> impl Strategy<Value = Recipe> {
-    (ordered_recipes_within(limits), switches()).prop_map(|(recipe, switches)| Recipe {
+    let draws = (ordered_recipes_within(limits), switches(), any::<bool>());
+    draws.prop_map(|(recipe, switches, timed)| Recipe {
         determinism: Determinism {
             wgrad_splits: recipe.determinism.wgrad_splits,
+            autotune: match timed && switches.tuned_and_free().next().is_none() {
+                true => Autotune::Timed,
+                false => Autotune::Fixed,
+            },
             ..switches
         },
         ..recipe

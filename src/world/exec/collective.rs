@@ -31,6 +31,7 @@ impl Coordinator<'_> {
         let mut tickets = Vec::new();
         for (group, stream) in ready {
             let calls = self.take_calls(group, stream);
+            self.record.groups_met.insert(group);
             self.check_agreement(group, &calls)?;
             for (place, call) in calls.iter().enumerate() {
                 tickets.push((call.rank, stream, call.collective.ticket.number));
@@ -268,6 +269,7 @@ impl Coordinator<'_> {
         written: &mut Vec<Written>,
     ) -> Result<(), WorldError> {
         self.heads.sent(from, outlet);
+        self.record.messages_met.insert((from, to));
         let sent = self.pop(from, outlet);
         let received = self.pop(to, inlet);
         let (

@@ -21,8 +21,9 @@ use crate::world::site::{Phase, Site};
 
 use super::heads::Heads;
 use super::hosts::FaultLog;
-use super::local::SlotPlans;
+use super::local::{SlotPlans, TunedPlans};
 use super::planted::CommandFaults;
+use super::priority::Race;
 use super::rank_state::RankState;
 use super::reversal::Hold;
 use super::shuffle::Shuffle;
@@ -52,8 +53,10 @@ pub(super) struct Coordinator<'a> {
     pub fault_log: FaultLog,
     pub command_faults: CommandFaults,
     pub shuffle: Shuffle,
+    pub race: Option<Race>,
     pub heads: Heads,
     pub slot_plans: SlotPlans,
+    pub tuned_plans: TunedPlans,
 }
 
 /// Who is to be named where a launch of a run of the engine's goes wrong.
@@ -117,8 +120,10 @@ impl<'a> Coordinator<'a> {
             fault_log: FaultLog::new(options.list_faults),
             command_faults: CommandFaults::new(&options.faults),
             shuffle: Shuffle::new(options.shuffle),
+            race: options.schedule.priorities.as_ref().map(Race::new),
             heads: Heads::new(world.ranks, &world.communicators),
             slot_plans: SlotPlans::new(),
+            tuned_plans: TunedPlans::new(),
         })
     }
 

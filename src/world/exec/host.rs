@@ -23,18 +23,27 @@ impl Coordinator<'_> {
         Ok(any)
     }
 
-    fn host_is_ready(&self, rank: u32) -> bool {
+    fn host_is_ready(&mut self, rank: u32) -> bool {
+        let denied = self
+            .asked(rank)
+            .is_some_and(|issued| self.is_denied(&issued));
         let state = &self.ranks[rank as usize];
         if !matches!(state.park, Some(Park::Host)) {
             return false;
         }
         match state.head(HOST).map(|issued| &issued.command) {
             Some(Command::HostRead { .. } | Command::HostWrite { .. }) => true,
-            Some(Command::Query { ticket, id }) => {
-                self.options.schedule.not_ready.contains(id) || state.is_complete(ticket.number)
-            }
+            Some(Command::Query { ticket, .. }) => denied || state.is_complete(ticket.number),
             _ => false,
         }
+    }
+
+    /// The query that the rank's host waits to have answered.
+    fn asked(&self, rank: u32) -> Option<Issued> {
+        let state = &self.ranks[rank as usize];
+        let asks = matches!(state.park, Some(Park::Host));
+        let head = state.head(HOST).filter(|_| asks)?;
+        matches!(head.command, Command::Query { .. }).then(|| head.clone())
     }
 
     fn run_host(
@@ -57,19 +66,26 @@ impl Coordinator<'_> {
                 written.push(self.written(rank, issued, *to));
             }
             Command::Query { .. } => {
-                let is_ready = !self.is_denied(issued);
-                self.answer(rank, issued, is_ready);
+                let denied = self.is_denied(issued);
+                self.answer(rank, issued, !denied, denied);
             }
             other => unreachable!("{other:?} is not the host's"),
         }
         Ok(())
     }
 
-    fn is_denied(&self, issued: &Issued) -> bool {
-        let Command::Query { id, .. } = &issued.command else {
+    fn is_denied(&mut self, issued: &Issued) -> bool {
+        let Command::Query { id, ticket } = &issued.command else {
             return false;
         };
-        self.options.schedule.not_ready.contains(id)
+        if self.options.schedule.not_ready.contains(id) {
+            return true;
+        }
+        // A host that has waited for the work knows that it is over.
+        let accesses = self.ranks[id.rank as usize].accesses.as_ref();
+        let knows = accesses.is_some_and(|known| known.host_has(ticket.number));
+        let race = self.race.as_mut().filter(|_| !knows);
+        race.is_some_and(|race| race.denies(*id, &ticket.edge))
     }
 
     /// Nothing can go on, so what is asked for is not ready, and cannot be before the host has its
@@ -77,22 +93,16 @@ impl Coordinator<'_> {
     pub(super) fn deny_queries(&mut self) -> bool {
         let mut any = false;
         for rank in 0..self.world.ranks {
-            let state = &self.ranks[rank as usize];
-            let asks = matches!(state.park, Some(Park::Host))
-                && matches!(
-                    state.head(HOST).map(|issued| &issued.command),
-                    Some(Command::Query { .. })
-                );
-            if asks {
+            if self.asked(rank).is_some() {
                 let issued = self.pop(rank, HOST);
-                self.answer(rank, &issued, false);
+                self.answer(rank, &issued, false, false);
                 any = true;
             }
         }
         any
     }
 
-    fn answer(&mut self, rank: u32, issued: &Issued, is_ready: bool) {
+    fn answer(&mut self, rank: u32, issued: &Issued, is_ready: bool, denied: bool) {
         let Command::Query { ticket, id } = &issued.command else {
             unreachable!("a query is answered");
         };
@@ -106,6 +116,7 @@ impl Coordinator<'_> {
             ready: is_ready,
             // Where accesses are not followed, the host is not known to know.
             open: is_ready && !accesses.is_some_and(|known| known.host_has(ticket.number)),
+            denied,
         });
     }
 }

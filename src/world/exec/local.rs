@@ -249,9 +249,11 @@ impl Coordinator<'_> {
                 out_dtype: out.dtype,
             }),
         };
-        let choice = match order {
-            LocalOrder::Ordered => Choice::Pinned,
-            LocalOrder::Arrival => Choice::Arrival,
+        let choice = match (order, &job) {
+            (LocalOrder::Ordered, _) => Choice::Pinned,
+            (LocalOrder::Arrival, _) => Choice::Arrival,
+            (LocalOrder::Timed, FoldJob::Slots(job)) => tuned(&mut self.tuned_plans, &job.plan),
+            (LocalOrder::Timed, FoldJob::Segments(_)) => unreachable!("the rank refuses it"),
         };
         let (wave, site) = (self.wave, issued.site.clone());
         FoldNode {
@@ -364,6 +366,13 @@ impl Coordinator<'_> {
                 let missing = || refused(format!("placement {value} of {count}"));
                 FoldOrder::Plan(plan.ok_or_else(missing)?.clone())
             }
+            (Choice::Configuration(plans), _) => {
+                let value = schedule.configuration_of(node.id, &node.tune_key());
+                let plan = plans.get(value as usize);
+                let count = plans.len();
+                let missing = || refused(format!("configuration {value} of {count}"));
+                FoldOrder::Plan(plan.ok_or_else(missing)?.clone())
+            }
             (_, FoldJob::Slots(job)) => FoldOrder::Plan(job.plan.clone()),
             (_, FoldJob::Segments(_)) => FoldOrder::Permutation((0..node.permuted()).collect()),
         })
@@ -433,6 +442,22 @@ fn slots_plan(
     let plan = known.entry((slots, elements, arithmetic));
     plan.or_insert_with(|| Arc::new(local::ascending(slots, elements, arithmetic)))
         .clone()
+}
+
+/// Plans of tuned folds, one for each configuration.
+pub(super) type TunedPlans = BTreeMap<(u32, u64, Arithmetic), Arc<[Arc<Plan>]>>;
+
+/// The configurations of a tuned fold whose first one is `plan`: none, where there is no other.
+fn tuned(known: &mut TunedPlans, plan: &Arc<Plan>) -> Choice {
+    let (addends, elements, arithmetic) = (plan.addend_count, plan.element_count, plan.arithmetic);
+    let blocks = local::block_sizes(addends);
+    if blocks.len() == 1 {
+        return Choice::Pinned;
+    }
+    let of = |block: &u32| Arc::new(local::in_blocks(addends, *block, elements, arithmetic));
+    let plans = known.entry((addends, elements, arithmetic));
+    let plans = plans.or_insert_with(|| blocks.iter().map(of).collect());
+    Choice::Configuration(plans.clone())
 }
 
 fn bad(rank: u32, issued: &Issued, message: String) -> WorldError {

@@ -12,6 +12,7 @@ mod intake;
 mod local;
 mod measure;
 mod planted;
+mod priority;
 mod protection;
 mod rank_state;
 mod recall;
@@ -227,6 +228,8 @@ pub struct QueryPoint {
     pub ready: bool,
     /// The other answer could have been given, too.
     pub open: bool,
+    /// The schedule says *not ready*, where *ready* may have been the answer.
+    pub denied: bool,
 }
 
 /// What background writers have written of the state after one step.
@@ -275,6 +278,9 @@ pub struct RunRecord {
     /// Every place that a named fault could strike, where that was asked for.
     pub fault_hosts: BTreeMap<(FaultKind, String), FaultHost>,
     pub queries: Vec<QueryPoint>,
+    /// Communicators that met in a collective, and ranks between which a message went.
+    pub groups_met: BTreeSet<GroupId>,
+    pub messages_met: BTreeSet<(u32, u32)>,
     /// How `RunOptions::reverse` went.
     pub turned: Option<Turned>,
     /// Arrival orders of `RunOptions::schedule` that found their fold.

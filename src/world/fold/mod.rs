@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::engine::Span;
 use crate::numerics::Dtype;
 use crate::plan::{Arithmetic, Plan};
-use crate::world::order::{Choice, CollectiveShape, NodeId};
+use crate::world::order::{Choice, CollectiveShape, NodeId, TuneKey};
 use crate::world::rank::{GroupId, Segments};
 use crate::world::site::{Family, Site};
 
@@ -82,6 +82,16 @@ impl FoldNode {
         match &self.job {
             FoldJob::Slots(job) => job.addends.len() as u32,
             FoldJob::Segments(job) => job.longest_segment(),
+        }
+    }
+
+    /// What the node's rank would keep a configuration by.
+    pub fn tune_key(&self) -> TuneKey {
+        TuneKey {
+            rank: self.ranks[0],
+            family: self.family,
+            addends: self.addend_count(),
+            elements: self.elements(),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::numerics::Dtype;
 use crate::plan::{Combine, Plan};
 use crate::world::command::CollectiveKind;
 use crate::world::rank::GroupId;
+use crate::world::site::Family;
 
 /// Who owns a fold: a rank (a local fold) or a communicator (a collective).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -64,14 +65,30 @@ pub enum Choice {
     Placement(Arc<[Arc<Plan>]>),
     /// Any permutation of the addends, chosen at each call; the reference is ascending.
     Arrival,
+    /// A plan for each configuration of a kernel that is tuned, chosen at the rank's first call
+    /// with this shape; the reference is configuration 0.
+    Configuration(Arc<[Arc<Plan>]>),
+}
+
+/// What a rank's autotuner keeps a configuration by: the kernel and the shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TuneKey {
+    pub rank: u32,
+    pub family: Family,
+    pub addends: u32,
+    pub elements: u64,
 }
 
 impl Choice {
+    /// The name of a configuration's choice, whatever its plans.
+    pub const CONFIGURATION: &str = "configuration";
+
     pub fn name(&self) -> &'static str {
         match self {
             Choice::Pinned => "pinned",
             Choice::Placement(_) => "placement",
             Choice::Arrival => "arrival",
+            Choice::Configuration(_) => Choice::CONFIGURATION,
         }
     }
 }
@@ -83,20 +100,39 @@ pub struct Schedule {
     pub placement: u32,
     /// Arrival orders that are not ascending: addend numbers in the order in which they land.
     pub arrivals: BTreeMap<NodeId, Arc<[u32]>>,
-    /// Placement values of single nodes: a counterfactual, for shrinking wider scopes.
-    pub placement_at: BTreeMap<NodeId, u32>,
+    /// Configurations that are not the first, by what each rank has tuned.
+    pub configurations: BTreeMap<TuneKey, u32>,
+    /// Plan numbers of single nodes, whose variable reaches further: a counterfactual, for
+    /// shrinking wider scopes.
+    pub plan_at: BTreeMap<NodeId, u32>,
     /// Queries that are answered *not ready*; the canonical answer is *ready*, wherever the work
     /// can be over by then.
     pub not_ready: BTreeSet<QueryId>,
+    /// Who is ahead where a host asks whether work is over; nobody asks where this is absent.
+    pub priorities: Option<Priorities>,
+}
+
+/// Random priorities of hosts and of the work that they ask about, as PCT has them (Burckhardt and
+/// others, ASPLOS 2010): who is ahead of whom is drawn, and changes at a few points.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Priorities {
+    pub seed: u64,
+    /// Events at which who is about to act falls behind, with how far: a lower number is further
+    /// behind. Each query is two events, its host's and its work's.
+    pub changes: BTreeMap<u64, u64>,
 }
 
 impl Schedule {
     /// The placement value that `node` reads.
     pub fn placement_of(&self, node: NodeId) -> u32 {
-        self.placement_at
-            .get(&node)
-            .copied()
-            .unwrap_or(self.placement)
+        self.plan_at.get(&node).copied().unwrap_or(self.placement)
+    }
+
+    /// The configuration that `node` runs with, which is tuned by `key`.
+    pub fn configuration_of(&self, node: NodeId, key: &TuneKey) -> u32 {
+        let of_node = self.plan_at.get(&node);
+        let chosen = of_node.or_else(|| self.configurations.get(key));
+        chosen.copied().unwrap_or(0)
     }
 }
 

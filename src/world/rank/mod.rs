@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::fault::{Fault, FaultKind};
 use crate::numerics::Dtype;
+use crate::plan::Init;
 use crate::world::command::{Command, Issued, LocalFold, Recall, Ticket};
 use crate::world::site::{Family, Name, Phase, Site};
 
@@ -235,6 +236,12 @@ impl Rank {
             ));
             return;
         }
+        if order == LocalOrder::Timed && init != Init::First {
+            self.fail(format!(
+                "fold `{op}`: a tuned sum begins with its first addend"
+            ));
+            return;
+        }
         let fold = LocalFold::Slots {
             family,
             addends,
@@ -259,6 +266,10 @@ impl Rank {
         out: Tensor,
         order: LocalOrder,
     ) {
+        if order == LocalOrder::Timed {
+            self.fail(format!("fold `{op}`: sums of rows are not tuned"));
+            return;
+        }
         if let Some(problem) = segments_problem(addends, width, segments, out) {
             self.fail(format!("fold `{op}`: {problem}"));
             return;

@@ -75,6 +75,7 @@ impl Serial {
                 omit: Default::default(),
                 restarts: Vec::new(),
                 reshard: Vec::new(),
+                polls: false,
             },
             topo: Vec::new(),
             faults: Faults::default(),

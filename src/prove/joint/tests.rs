@@ -1,0 +1,208 @@
+//! Joint answers of programs that ask, in the place of a training program.
+
+use super::*;
+use crate::diagnostic::Source;
+use crate::numerics::Dtype;
+use crate::prove::CheckOptions;
+use crate::prove::queries;
+use crate::prove::{Silent, session::StandIn};
+use crate::scenario::{Overrides, Scenario};
+use crate::world::{Handle, Rank, RankError, RunOptions, StreamId, Tensor};
+
+fn sampled(tasks: u64, events: u64) -> Sampled {
+    Sampled {
+        runs: SAMPLES,
+        tasks,
+        events,
+    }
+}
+
+#[test]
+fn the_bound_is_that_of_priority_schedules() {
+    assert_eq!(sampled(2, 1).of_one_run(), 0.5);
+    assert_eq!(sampled(4, 10).of_one_run(), 1.0 / 400.0);
+    let all = sampled(4, 10).of_all_runs();
+    assert!(all > 0.07 && all < 32.0 / 400.0, "{all}");
+}
+
+#[test]
+fn what_was_not_run_bounds_the_grade() {
+    let grade = |is_complete, is_dynamic| {
+        let explored = Explored {
+            is_complete,
+            ..Explored::default()
+        };
+        let joint = Joint {
+            explored,
+            is_dynamic,
+            ..Joint::default()
+        };
+        joint.grade()
+    };
+    assert_eq!(grade(true, false), Grade::Proved);
+    assert_eq!(grade(true, true), Grade::Bounded);
+    assert_eq!(grade(false, false), Grade::Bounded);
+}
+
+const LEN: u32 = 4;
+
+/// A session of two ranks that run `program` for one step.
+fn session(program: fn(&mut Asker<'_>) -> Result<(), RankError>) -> Session {
+    let text = "steps = 1\n[recipe]\nworld_size = 2\nnum_layers = 1\nhidden_size = 16\n\
+                ffn_hidden_size = 16\nnum_attention_heads = 4\nseq_length = 8\n\
+                micro_batch_size = 1\nglobal_batch_size = 2\ntrain_iters = 2\nlr = 5e-3\n";
+    let source = Source::new("scenario.toml", text);
+    let path = std::path::Path::new("scenario.toml");
+    let loaded = Scenario::from_source(&source, path, &Overrides::default());
+    let scenario = loaded.expect("a sound scenario").scenario;
+    let mut session = Session::new(scenario, &CheckOptions::default()).expect("it can be run");
+    let stand_in: StandIn = Box::new(move |rank: &mut Rank| {
+        let cell = rank.alloc("cell", Dtype::F32, LEN);
+        rank.upload_f32("load", cell, &[1.0; LEN as usize]);
+        let work = rank.alloc("work", Dtype::F32, LEN);
+        rank.end_setup()?;
+        rank.set_step(1);
+        if rank.id == 0 {
+            rank.metric("cell", cell);
+        }
+        program(&mut Asker { rank, cell, work })?;
+        rank.synchronize_device()?;
+        rank.end_step()
+    });
+    session.stand_in = Some(stand_in);
+    session
+}
+
+/// A rank that asks whether work of its own is over.
+struct Asker<'a> {
+    rank: &'a mut Rank,
+    cell: Tensor,
+    work: Tensor,
+}
+
+impl Asker<'_> {
+    fn work(&mut self) -> Handle {
+        let work = self.work;
+        self.rank.on_stream(StreamId(1), |rank| {
+            rank.upload_f32("work", work, &[2.0; LEN as usize]);
+            rank.record_handle()
+        })
+    }
+
+    fn is_ready(&mut self, op: &str) -> Result<bool, RankError> {
+        let handle = self.work();
+        self.rank.query(op, handle)
+    }
+
+    fn write(&mut self, value: f32) {
+        self.rank
+            .upload_f32("write", self.cell, &[value; LEN as usize]);
+    }
+}
+
+fn denied(session: &mut Session) -> queries::Queries {
+    let watched = RunOptions {
+        hazard_steps_max: u32::MAX,
+        ..RunOptions::default()
+    };
+    let steps = session.steps();
+    let reference = session.plain_run(&watched, steps).expect("it runs");
+    assert_eq!(reference.hazards, []);
+    queries::deny(session, &reference, &Silent).expect("it can be explored")
+}
+
+/// Neither answer does anything alone; both together do.
+fn both(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    let first = asker.is_ready("first")?;
+    let second = asker.is_ready("second")?;
+    if asker.rank.id == 0 && !first && !second {
+        asker.write(3.0);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_two_answers_do_together_is_found_and_found_again() {
+    let mut session = session(both);
+    let found = denied(&mut session);
+    assert_eq!((found.open, found.tried, found.other_nodes), (4, 4, false));
+    assert!(found.worst.is_none(), "{found:?}");
+    let joint = found.joint.as_ref().expect("it was explored");
+    assert!(joint.explored.is_complete && joint.is_dynamic);
+    // The ranks never meet: three sets of answers of each, and none.
+    assert_eq!(joint.explored.runs, 1 + 3 + 3);
+    let worst = joint.worst.as_ref().expect("both together");
+    assert_eq!(worst.denied.len(), 2);
+    assert_eq!(found.grade(), Grade::Divergent);
+    let said = found.consequence().expect("a sentence");
+    assert!(said.contains("first") && said.contains(" and "), "{said}");
+
+    let again = explore(&mut session, Some(worst.number), &Silent).expect("it runs");
+    let again = again.worst.expect("the same");
+    assert_eq!(
+        (again.number, again.sentence()),
+        (worst.number, worst.sentence())
+    );
+}
+
+/// A host that asks again and again: every *not ready* shows another query.
+fn patient(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    let handle = asker.work();
+    for turn in 0..200 {
+        if asker.rank.query(&format!("turn {turn}"), handle)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn past_the_bound_priorities_are_drawn_and_the_bound_is_said() {
+    let mut session = session(patient);
+    let found = denied(&mut session);
+    let joint = found.joint.as_ref().expect("it was explored");
+    assert!(!joint.explored.is_complete);
+    let sampled = joint.sampled.expect("it went on");
+    // A host and its work, on each of two ranks.
+    assert_eq!((sampled.runs, sampled.tasks), (SAMPLES, 4));
+    assert_eq!(found.grade(), Grade::Bounded, "{found:?}");
+    let notes = found.notes().join("\n");
+    assert!(
+        notes.contains("random priority schedules (PCT) of 4 tasks"),
+        "{notes}"
+    );
+}
+
+/// The control: answers that nothing follows from are proved, all of them.
+fn idle(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    asker.is_ready("first")?;
+    asker.is_ready("second").map(|_| ())
+}
+
+#[test]
+fn answers_that_do_nothing_are_proved() {
+    let found = denied(&mut session(idle));
+    assert_eq!((found.open, found.tried), (4, 4));
+    let joint = found.joint.as_ref().expect("it was explored");
+    assert!(joint.explored.is_complete && joint.explored.independent > 0);
+    assert_eq!(found.grade(), Grade::Proved, "{found:?}");
+}
+
+/// Memory that the work still writes is read where it is not ready.
+fn careless(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    let handle = asker.work();
+    let ready = asker.rank.query("ask", handle)?;
+    if ready {
+        asker.rank.wait(handle);
+    } else {
+        asker.rank.copy("early", asker.work, asker.cell);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_hazard_of_another_answer_is_one() {
+    let found = denied(&mut session(careless));
+    assert!(found.hazard.is_some(), "{found:?}");
+    assert!(found.grade() >= Grade::Hazard);
+}
