@@ -210,6 +210,7 @@ impl std::fmt::Display for ComparedTensor {
             difference,
             bound,
             exceeding,
+            conditioning: _,
         } = self;
         let what = match name.is_empty() {
             true => quantity.to_string(),
