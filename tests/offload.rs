@@ -205,11 +205,9 @@ fn every_wait_is_needed_and_named() {
             let named =
                 |hazard: &Hazard| hazard.kind == kind && hazard.edge.as_deref() == Some(&*edge);
             assert!(found.iter().any(named), "{edge}: {found:#?}");
-            // A collective that wrote a part of it can be waited for as well; and memory that is
-            // handed out behind what should have waited for it reads as unwritten.
+            // A collective that wrote a part of it can be waited for as well.
             let is_apart = |hazard: &&Hazard| {
-                let is_of_a_collective =
-                    wait == ".offload" && hazard.first.stream != "the compute stream";
+                let is_of_a_collective = hazard.first.stream.starts_with("the stream of");
                 let is_unwritten = hazard.kind == HazardKind::UninitialisedRead;
                 hazard.edge.as_deref() != Some(&*edge) && !is_of_a_collective && !is_unwritten
             };
