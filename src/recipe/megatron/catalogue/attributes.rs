@@ -62,5 +62,10 @@ pub(super) const EARLIER: &[Argument] = &[
         Part(Feature::MegatronFsdp),
     ),
     arg("one-logger-entity", Text, "", REMOVED),
-    arg("DDP-impl", Word(&["local", "torch"]), "local", REMOVED),
+    arg(
+        "DDP-impl",
+        Word(&["local", "torch"]),
+        "local",
+        Needs("PyTorch's DDP, which sums gradients in their own format and in buckets of its own"),
+    ),
 ];

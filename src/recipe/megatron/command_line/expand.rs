@@ -268,6 +268,9 @@ impl Shell {
         };
         if let (true, Some((default, _))) = (wants_default, &variable.default) {
             self.note_required(variable);
+            if known.is_none() && variable.index.is_none() {
+                remarks.push(Remark::Assumed(variable.text.span()));
+            }
             if variable.assigns {
                 return self.assign_default(variable, default, splits, fields, remarks);
             }
@@ -370,6 +373,7 @@ impl Shell {
         let name = Text(variable.name.chars().map(|c| (c, start)).collect());
         let value = Value {
             words: vec![text.clone()],
+            remarks: remarks.clone(),
             ..Value::default()
         };
         self.assign(&name, value, false);

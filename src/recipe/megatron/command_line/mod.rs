@@ -17,6 +17,7 @@ mod expand;
 mod flow;
 mod frame;
 mod item;
+mod kind;
 mod launcher;
 mod lexer;
 mod parse;
@@ -38,48 +39,11 @@ use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{
     ENV_COUNT_MAX, LAUNCHES_MAX, PHASES_MAX, SCRIPT_CHARS_MAX, SCRIPT_DEPTH_MAX, SCRIPT_WORDS_MAX,
 };
+pub(super) use kind::{is_command, is_command_line, is_list, is_script};
 use program::{Launch, base_name};
 use script::{Script, ScriptError};
 use shell::{Exported, Remark, Taken};
 use text::Text;
-
-/// Whether a file is a shell script, by its name or its first line.
-pub(super) fn is_script(source: &Source) -> bool {
-    let name = source.name.to_ascii_lowercase();
-    let endings = [".sh", ".bash", ".sbatch", ".slurm"];
-    let text = source.text.trim_start_matches('\u{feff}');
-    text.starts_with("#!") || endings.iter().any(|ending| name.ends_with(ending))
-}
-
-/// Whether a text that is no script's looks like a launch line: words that start with `--`, and a
-/// launcher, or nothing but such words.
-pub(super) fn is_command_line(source: &Source) -> bool {
-    if source.name.to_ascii_lowercase().ends_with(".args") {
-        return true;
-    }
-    let mut code = source.text.lines().map(str::trim_start);
-    let is_flag = |word: &str| {
-        let name = word.strip_prefix("--").unwrap_or_default();
-        name.starts_with(|c: char| c.is_ascii_alphabetic())
-    };
-    let starts = code
-        .clone()
-        .find(|line| !line.is_empty() && !line.starts_with('#'));
-    if starts.is_some_and(is_flag) {
-        return true;
-    }
-    let launchers = [
-        "torchrun",
-        "torch.distributed",
-        "pretrain_",
-        "python",
-        "srun",
-    ];
-    let launches = |line: &str| {
-        !line.starts_with('#') && launchers.iter().any(|launcher| line.contains(launcher))
-    };
-    code.any(launches) && source.text.split_whitespace().any(is_flag)
-}
 
 pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob> {
     let errors_before = findings.error_count();
@@ -428,6 +392,7 @@ impl Reader<'_> {
             arguments: self.arguments(launch, findings),
             reads: launch.reads.as_ref().map(|span| self.place(span)),
             followed: self.beyond(launch),
+            assumed: self.assumed(launch),
             variables: {
                 let mut own = match is_only {
                     // The file's, as for any other kind of text.
@@ -438,6 +403,18 @@ impl Reader<'_> {
                 own
             },
         }
+    }
+
+    /// Variables from which bits follow, and whose values are a word of the script only where
+    /// nobody set another name.
+    fn assumed(&self, launch: &Launch) -> Vec<(String, Place)> {
+        let decides = |exported: &&Exported| doubt::decides_bits(&exported.name);
+        let deciding = launch.environment.iter().filter(decides);
+        let assumed = deciding.filter_map(|exported| {
+            let at = exported.assumed.as_ref()?;
+            Some((exported.name.clone(), self.place(at)))
+        });
+        assumed.take(ENV_COUNT_MAX).collect()
     }
 
     /// Where the script is more than assignments and this launch.
@@ -488,7 +465,7 @@ impl Reader<'_> {
 
     fn tell(&self, remarks: &[Remark], findings: &mut Findings) {
         let mut told: Vec<&Remark> = Vec::new();
-        for remark in remarks {
+        for remark in remarks.iter().filter(|remark| remark.is_doubt()) {
             let is_told = told.iter().any(|other| match (other, remark) {
                 (Remark::Conditional { name, .. }, Remark::Conditional { name: again, .. }) => {
                     name == again
@@ -500,6 +477,7 @@ impl Reader<'_> {
             }
             told.push(remark);
             findings.push(match remark {
+                Remark::Assumed(_) => unreachable!("it is no doubt"),
                 Remark::Absent(span) => {
                     Diagnostic::warning("unset-variable", "these words are not known here")
                         .at(&self.place(span), "taken to be none")

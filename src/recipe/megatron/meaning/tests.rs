@@ -86,6 +86,9 @@ fn dump(attributes: &[(&str, &str)]) -> Read {
 /// A job log with a block of nothing but `attributes`.
 fn block(attributes: &[(&str, &str)]) -> Read {
     let mut text = "------------------------ arguments ------------------------\n".to_string();
+    // As Megatron sorts them.
+    let mut attributes = attributes.to_vec();
+    attributes.sort_by_key(|(name, _)| name.to_ascii_lowercase());
     for (name, value) in attributes {
         let dots = ".".repeat(48usize.saturating_sub(name.len()));
         text.push_str(&format!("  {name} {dots} {value}\n"));
