@@ -292,10 +292,13 @@ impl Block {
         let mut odd = pairs.filter(|pair| name(pair[0]) > name(pair[1]));
         let span = odd.next()?[1].clone();
         Some(
-            Diagnostic::error("unsorted", "the arguments are not in the order of their names")
-                .at(&Place::new(source, span), "this one comes too late")
-                .with_note("Megatron prints them sorted: this is no block of one job")
-                .with_help("give the block as the job printed it"),
+            Diagnostic::error(
+                "unsorted",
+                "the arguments are not in the order of their names",
+            )
+            .at(&Place::new(source, span), "this one comes too late")
+            .with_note("Megatron prints them sorted: this is no block of one job")
+            .with_help("give the block as the job printed it"),
         )
     }
 

@@ -132,6 +132,6 @@ mod tests {
         ] {
             assert_eq!(value(raw), GivenValue::Text(raw.to_string()), "{raw}");
         }
-        assert_eq!(value("'a b'"), GivenValue::Text("a b".into()));
+        assert_eq!(value("'a b'"), GivenValue::Text("'a b'".into()));
     }
 }

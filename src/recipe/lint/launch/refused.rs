@@ -118,7 +118,11 @@ fn weight_decay(job: &Job<'_>) -> Option<Found> {
     let mut ends = ["start_weight_decay", "end_weight_decay"].into_iter();
     if style == "constant" {
         let given = ends.find(|dest| values.is_given(dest))?;
-        return job.argument_found(given, &format!("{given} of a constant weight decay"), "refused");
+        return job.argument_found(
+            given,
+            &format!("{given} of a constant weight decay"),
+            "refused",
+        );
     }
     let missing = ends.find(|dest| !values.is_given(dest))?;
     let message = format!("a {style} weight decay without {missing}");

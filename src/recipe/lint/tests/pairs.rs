@@ -22,8 +22,7 @@ const FULL: &str = "--tensor-model-parallel-size: 2\n--distribute-saved-activati
 const FULL_BY_METHOD: &str = "--tensor-model-parallel-size: 2\n\
     --distribute-saved-activations: true\n--recompute-granularity: full\n\
     --recompute-num-layers: 1\n--recompute-method: uniform\n";
-const NO_GLOO: &str =
-    "--disable-gloo-process-groups: true\n--use-distributed-optimizer: true\n--ckpt-format: torch\n";
+const NO_GLOO: &str = "--disable-gloo-process-groups: true\n--use-distributed-optimizer: true\n--ckpt-format: torch\n";
 const LOCAL: &str =
     "--non-persistent-ckpt-type: local\n--non-persistent-local-ckpt-dir: /a\n--replication: true\n";
 
@@ -31,7 +30,10 @@ pub(super) const PAIRS: &[Pair] = &[
     (
         "no-positions",
         ["", "--no-position-embedding: true\n"],
-        ["", "--no-position-embedding: true\n--position-embedding-type: rope\n"],
+        [
+            "",
+            "--no-position-embedding: true\n--position-embedding-type: rope\n",
+        ],
     ),
     (
         "distributed-activations",
@@ -41,7 +43,10 @@ pub(super) const PAIRS: &[Pair] = &[
     ("distributed-activations", ["", FULL], ["", FULL_BY_METHOD]),
     (
         "distributed-activations",
-        ["", "--tensor-model-parallel-size: 2\n--distribute-saved-activations: true\n"],
+        [
+            "",
+            "--tensor-model-parallel-size: 2\n--distribute-saved-activations: true\n",
+        ],
         ["", ""],
     ),
     (
@@ -51,7 +56,10 @@ pub(super) const PAIRS: &[Pair] = &[
     ),
     (
         "weight-decay-ends",
-        ["", "--weight-decay-incr-style: linear\n--start-weight-decay: 0.1\n"],
+        [
+            "",
+            "--weight-decay-incr-style: linear\n--start-weight-decay: 0.1\n",
+        ],
         [
             "",
             "--weight-decay-incr-style: linear\n--start-weight-decay: 0.1\n\
@@ -61,7 +69,10 @@ pub(super) const PAIRS: &[Pair] = &[
     (
         "main-params-with-optimizer",
         ["", "--load-main-params-from-ckpt: true\n"],
-        ["", "--load-main-params-from-ckpt: true\n--no-load-optim: true\n"],
+        [
+            "",
+            "--load-main-params-from-ckpt: true\n--no-load-optim: true\n",
+        ],
     ),
     (
         "dcp-without-fsdp2",
@@ -71,7 +82,10 @@ pub(super) const PAIRS: &[Pair] = &[
     (
         "legacy-checkpoint-without-gloo",
         ["", NO_GLOO],
-        ["", "--disable-gloo-process-groups: true\n--use-distributed-optimizer: true\n"],
+        [
+            "",
+            "--disable-gloo-process-groups: true\n--use-distributed-optimizer: true\n",
+        ],
     ),
     (
         "local-checkpoint-without-folder",

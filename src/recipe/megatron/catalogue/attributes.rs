@@ -61,6 +61,8 @@ pub(super) const EARLIER: &[Argument] = &[
         "keep-fp8-transpose-cache-when-using-custom-fsdp",
         Part(Feature::MegatronFsdp),
     ),
+    flag("fp8-e4m3", Needs("FP8")),
+    flag("fp8-hybrid", Needs("FP8")),
     arg("one-logger-entity", Text, "", REMOVED),
     arg(
         "DDP-impl",

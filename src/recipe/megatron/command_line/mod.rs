@@ -155,6 +155,10 @@ impl Reader<'_> {
     fn job(&self, mut script: Script, findings: &mut Findings) -> GivenJob {
         self.warn_of_script(&script, findings);
         if script.launches.is_empty() && !script.bare.is_empty() {
+            // A list of arguments, unless a shell is to run it.
+            if self.source.text.trim_start().starts_with("#!") {
+                findings.push(self.stray(&script.bare[0]));
+            }
             let environment = script.environment();
             script.launches.push(Launch {
                 program: None,
@@ -168,11 +172,7 @@ impl Reader<'_> {
         }
         let mut programs = script.launches.iter().filter_map(|l| l.program.as_ref());
         if let (Some(flag), Some(_)) = (script.bare.first(), programs.next()) {
-            findings.push(
-                Diagnostic::error("stray-flags", "these flags belong to no command")
-                    .at(&self.place(&flag.span()), "a shell runs this as a command")
-                    .with_help("is the line before it continued, and no comment between?"),
-            );
+            findings.push(self.stray(flag));
         }
         let launches = self.training(&script, findings);
         self.warn_of_several(&launches, findings);
@@ -196,6 +196,12 @@ impl Reader<'_> {
             case: None,
             model: None,
         }
+    }
+
+    fn stray(&self, flag: &Text) -> Diagnostic {
+        Diagnostic::error("stray-flags", "these flags belong to no command")
+            .at(&self.place(&flag.span()), "a shell runs this as a command")
+            .with_help("is the line before it continued, and no comment between?")
     }
 
     fn warn_of_script(&self, script: &Script, findings: &mut Findings) {

@@ -154,9 +154,8 @@ impl Scan<'_> {
 
     /// Without `export`, whether a program sees an assignment is its caller's matter.
     fn check_exports(&self, is_torchrun: bool) -> Result<(), Beyond> {
-        let is_open = |(name, _): &(&&str, &Range<usize>)| {
-            !(is_torchrun && is_told_by_torchrun(name))
-        };
+        let is_open =
+            |(name, _): &(&&str, &Range<usize>)| !(is_torchrun && is_told_by_torchrun(name));
         match self.unexported.iter().find(is_open) {
             Some((_, at)) => Err(at.clone()),
             None => Ok(()),

@@ -113,7 +113,11 @@ fn broken_blocks_are_told() {
     let text = line("lr_decay_style", "'cosine'");
     let (_, job, _) = given(&[TITLE, &text, END_LINE]);
     let value = &job.unwrap().phases[0].arguments[0].value;
-    assert_eq!(*value, GivenValue::Text("'cosine'".into()), "no quotes are printed");
+    assert_eq!(
+        *value,
+        GivenValue::Text("'cosine'".into()),
+        "no quotes are printed"
+    );
     let long = line("save", &"x".repeat(70_000));
     assert_eq!(
         codes(&[TITLE, &long, END_LINE]),

@@ -174,7 +174,11 @@ fn environment(phase: &GivenPhase) -> Option<String> {
 
 /// A variable that whoever starts the script may set.
 fn of_caller((name, place): &(String, Place)) -> String {
-    let text = place.source.text.get(place.span.clone()).unwrap_or_default();
+    let text = place
+        .source
+        .text
+        .get(place.span.clone())
+        .unwrap_or_default();
     let shown: String = text.chars().take(READ_CHARS_MAX).collect();
     let (line, _) = place.source.line_column(place.span.start);
     format!(

@@ -123,12 +123,7 @@ impl<'a> Values<'a> {
     }
 
     /// A log shows what one job ended up with: where it says two things, it is none.
-    fn contradicted(
-        &self,
-        dest: &str,
-        value: &Value,
-        given: &GivenArgument,
-    ) -> Option<Diagnostic> {
+    fn contradicted(&self, dest: &str, value: &Value, given: &GivenArgument) -> Option<Diagnostic> {
         let earlier = self.settings.get(dest)?;
         if !is_attribute(&given.flag) || earlier.value == *value {
             return None;

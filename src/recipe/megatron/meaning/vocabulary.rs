@@ -74,7 +74,11 @@ fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
     };
     let more = SAID.iter().find(|(name, _)| *name == tokenizer);
     if let (Some((_, more)), Some(size)) = (more, said) {
-        let added = if *more > 0 { format!(" + {more}") } else { String::new() };
+        let added = if *more > 0 {
+            format!(" + {more}")
+        } else {
+            String::new()
+        };
         return (
             size.saturating_add(*more),
             format!("{tokenizer}'s --vocab-size {size}{added}"),

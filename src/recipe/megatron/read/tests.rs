@@ -71,11 +71,27 @@ fn block(mark: &str) -> String {
 fn a_log_in_a_comment_is_no_log() {
     let yaml = format!("MODEL_ARGS:\n  --lr: 1\n{}", block("# "));
     for (name, text, kind) in [
-        ("c/model_config.yaml", yaml.as_str(), GivenKind::FunctionalTest),
+        (
+            "c/model_config.yaml",
+            yaml.as_str(),
+            GivenKind::FunctionalTest,
+        ),
         ("c/test", &yaml, GivenKind::FunctionalTest),
-        ("c/test", &format!("{}{yaml}", block("#")), GivenKind::FunctionalTest),
-        ("list.args", &format!("--lr 1\n{}", block("# ")), GivenKind::CommandLine),
-        ("list.txt", &format!("--lr 1\n{}", block(" #")), GivenKind::CommandLine),
+        (
+            "c/test",
+            &format!("{}{yaml}", block("#")),
+            GivenKind::FunctionalTest,
+        ),
+        (
+            "list.args",
+            &format!("--lr 1\n{}", block("# ")),
+            GivenKind::CommandLine,
+        ),
+        (
+            "list.txt",
+            &format!("--lr 1\n{}", block(" #")),
+            GivenKind::CommandLine,
+        ),
         (
             "launch",
             &format!("torchrun a.py --lr 1\n{}", block("# 0: ")),
@@ -120,7 +136,10 @@ fn a_log_and_a_job_in_one_file_are_refused() {
             assert!(job.is_none(), "{text}");
             assert_eq!(found[0].code, "two-kinds", "{text}");
             let (place, _) = found[0].place.as_ref().unwrap();
-            assert!(text[place.span.clone()].starts_with(beside.trim()), "{text}");
+            assert!(
+                text[place.span.clone()].starts_with(beside.trim()),
+                "{text}"
+            );
             // A job's output may show what was run.
             let (job, found) = given("job.log", &text);
             assert!(job.is_some(), "{found:?}");

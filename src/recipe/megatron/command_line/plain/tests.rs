@@ -105,8 +105,14 @@ fn anything_else_is_beyond() {
         // Whether the program sees it is the caller's matter.
         ("WORLD_SIZE=8\npython a.py\n", "WORLD_SIZE"),
         ("NCCL_ALGO=Ring\ntorchrun a.py\n", "NCCL_ALGO"),
-        ("NCCL_ALGO=Ring\ntorchrun a.py\nexport NCCL_ALGO\n", "NCCL_ALGO"),
-        ("export NCCL_ALGO=Ring\nNCCL_ALGO=Tree\ntorchrun a.py\n", "NCCL_ALGO"),
+        (
+            "NCCL_ALGO=Ring\ntorchrun a.py\nexport NCCL_ALGO\n",
+            "NCCL_ALGO",
+        ),
+        (
+            "export NCCL_ALGO=Ring\nNCCL_ALGO=Tree\ntorchrun a.py\n",
+            "NCCL_ALGO",
+        ),
         ("torchrun a.py >\\\nlog\n", "\\"),
         ("torchrun a.py 2\\\n> log\n", "\\"),
         ("A=(1) torchrun a.py\n", "A=(1) torchrun"),
@@ -136,7 +142,7 @@ fn anything_else_is_beyond() {
         ("torchrun x | cat\n", "| cat"),
         ("torchrun x >| tee --a\n", "|"),
         ("torchrun x >(cat)\n", "("),
-        ("torchrun x &> log\n", "&"),
+        ("torchrun x &> log &\n", "&"),
         ("torchrun x < a\n", "<"),
         ("torchrun x --seed 5>log\n", ">"),
         ("torchrun x 3> log\n", ">"),
