@@ -28,8 +28,8 @@ pub(in super::super) const RULES: &[Rule] = &[
         severity: Error,
         reason: "a constant weight decay has no start and no end, and another style needs both",
         source: VALIDATOR,
-        fix: "say `--weight-decay-incr-style linear` or `cosine` with both ends, or `--weight-decay` \
-            alone",
+        fix: "say `--weight-decay-incr-style linear` or `cosine` with both ends, or \
+            `--weight-decay` alone",
         find: weight_decay,
     },
     Rule {

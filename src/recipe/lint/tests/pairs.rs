@@ -22,7 +22,8 @@ const FULL: &str = "--tensor-model-parallel-size: 2\n--distribute-saved-activati
 const FULL_BY_METHOD: &str = "--tensor-model-parallel-size: 2\n\
     --distribute-saved-activations: true\n--recompute-granularity: full\n\
     --recompute-num-layers: 1\n--recompute-method: uniform\n";
-const NO_GLOO: &str = "--disable-gloo-process-groups: true\n--use-distributed-optimizer: true\n--ckpt-format: torch\n";
+const NO_GLOO: &str = "--disable-gloo-process-groups: true\n\
+    --use-distributed-optimizer: true\n--ckpt-format: torch\n";
 const LOCAL: &str =
     "--non-persistent-ckpt-type: local\n--non-persistent-local-ckpt-dir: /a\n--replication: true\n";
 

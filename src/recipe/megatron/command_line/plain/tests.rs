@@ -142,7 +142,6 @@ fn anything_else_is_beyond() {
         ("torchrun x | cat\n", "| cat"),
         ("torchrun x >| tee --a\n", "|"),
         ("torchrun x >(cat)\n", "("),
-        ("torchrun x &> log &\n", "&"),
         ("torchrun x < a\n", "<"),
         ("torchrun x --seed 5>log\n", ">"),
         ("torchrun x 3> log\n", ">"),
