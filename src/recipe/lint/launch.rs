@@ -2,6 +2,7 @@
 //! (`validate_args` in `megatron/training/arguments.py`, `TransformerConfig.__post_init__`).
 
 mod optimizer;
+mod refused;
 
 use super::rule::{Found, Job, Rule};
 use crate::diagnostic::Severity::{Error, Warning};
@@ -14,6 +15,8 @@ const SCHEDULER: &str =
     "OptimizerParamScheduler.__init__, megatron/core/optimizer_param_scheduler.py";
 const OPTIMIZER: &str =
     "OptimizerConfig.__post_init__, megatron/core/optimizer/optimizer_config.py";
+
+pub(super) use refused::RULES as REFUSED;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

@@ -19,7 +19,7 @@ use rule::Job;
 
 /// Every rule but those of deterministic mode, in the order in which they are tried.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let sets = [launch::RULES, holes::RULES, harness::RULES];
+    let sets = [launch::RULES, launch::REFUSED, holes::RULES, harness::RULES];
     sets.into_iter().flatten()
 }
 

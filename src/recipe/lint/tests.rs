@@ -189,8 +189,8 @@ fn errors_stand_first_and_everything_has_a_place_a_reason_and_a_remedy() {
 #[test]
 fn a_log_shows_no_environment_and_is_not_told_that_it_lacks_one() {
     let text = "------------------------ arguments ------------------------\n  \
-        num_layers ...................................... 4\n  \
-        deterministic_mode .............................. True\n\
+        deterministic_mode .............................. True\n  \
+        num_layers ...................................... 4\n\
         -------------------- end of arguments ---------------------\n";
     let source = Source::new("job.log", text);
     let mut told = Findings::default();

@@ -39,6 +39,14 @@ const KEYS: [&str; 11] = [
     "THROUGHPUT_TEST_PARAMS",
 ];
 
+/// The variable of `MODEL_ENV_VARS`.
+const OF_PHASES: &str = "GPUS_PER_NODE";
+
+/// Whether a key overrides one of a NeMo recipe.
+fn is_of_hydra(key: &str) -> bool {
+    !key.starts_with("--") && key.contains('.')
+}
+
 /// Whether `line` is the start of such a file's entry.
 pub(super) fn is_entry(line: &str) -> bool {
     let Some((key, rest)) = line.split_once(':') else {
@@ -132,7 +140,9 @@ impl<'a> Reader<'a> {
             phase.reads = self.before.clone();
         }
         if let Some(entry) = variables {
-            self.phase_variables(&entry, &mut job.phases);
+            let env = std::mem::take(&mut job.env);
+            self.phase_variables(&entry, &env, &mut job.phases);
+            job.env = env;
         }
         job
     }
@@ -156,9 +166,12 @@ impl<'a> Reader<'a> {
             variables: Vec::new(),
             reads: None,
             followed: None,
+            assumed: Vec::new(),
         };
         let mut spellings = Spellings::default();
-        for argument in self.mapping(entry, "a mapping of flags to values") {
+        let arguments = self.mapping(entry, "a mapping of flags to values");
+        let is_hydra = arguments.iter().any(|one| is_of_hydra(&one.key.text));
+        for argument in arguments {
             if !self.counts(&argument) {
                 break;
             }
@@ -177,6 +190,10 @@ impl<'a> Reader<'a> {
                 let finding = repeated.finding(&argument.key.text, &place);
                 self.findings
                     .push(finding.with_help("leave one of the two out"));
+                continue;
+            }
+            if !is_hydra && !argument.key.text.starts_with("--") {
+                self.bare_word(&argument);
                 continue;
             }
             phase.arguments.extend(self.argument(&argument));
@@ -199,6 +216,21 @@ impl<'a> Reader<'a> {
             );
         }
         has_room
+    }
+
+    /// A key is passed on as it is written: without dashes it is no flag to argparse.
+    fn bare_word(&mut self, entry: &Entry<'_>) {
+        let shown = escaped(&entry.key.text);
+        let flag = entry.key.text.trim_start_matches('-').replace('_', "-");
+        let message = format!("`{shown}` is no flag: Megatron's parser refuses it");
+        self.findings.push(
+            Diagnostic::error("bad-flag", message)
+                .at(
+                    &self.document.place(entry.key_span),
+                    "expected `--` before it",
+                )
+                .with_help(format!("write `--{}`", escaped(&flag))),
+        );
     }
 
     fn argument(&mut self, entry: &Entry<'_>) -> Option<super::GivenArgument> {
@@ -254,10 +286,18 @@ impl<'a> Reader<'a> {
     }
 
     /// `MODEL_ENV_VARS`: variables by the name of a phase.
-    fn phase_variables(&mut self, entry: &Entry<'_>, phases: &mut [GivenPhase]) {
+    fn phase_variables(
+        &mut self,
+        entry: &Entry<'_>,
+        env: &[GivenVariable],
+        phases: &mut [GivenPhase],
+    ) {
         for of_phase in self.mapping(entry, "a mapping of phases to variables") {
             let name = of_phase.key.text.as_str();
             let variables = self.variables(&of_phase);
+            for variable in &variables {
+                self.check_of_phase(variable, env);
+            }
             match phases.iter_mut().find(|phase| phase.name == name) {
                 Some(phase) => phase.variables = variables,
                 None => {
@@ -270,6 +310,30 @@ impl<'a> Reader<'a> {
                 }
             }
         }
+    }
+
+    /// Megatron's tests take the number of processes alone from there (a remark in the file that
+    /// has the key says so), and `_run_training.sh` exports `ENV_VARS` last.
+    fn check_of_phase(&mut self, variable: &GivenVariable, env: &[GivenVariable]) {
+        let name = escaped(&variable.name);
+        let finding = if variable.name != OF_PHASES {
+            let message = format!("`{name}` is not read from MODEL_ENV_VARS");
+            Diagnostic::error("bad-variable", message)
+                .at(&variable.place, format!("only {OF_PHASES} is"))
+                .with_help("set it under ENV_VARS")
+        } else if let Some(other) = env.iter().find(|other| {
+            let is_same = other.value.trim() == variable.value.trim();
+            other.name == variable.name && !is_same
+        }) {
+            let message = format!("`{name}` is set in ENV_VARS and in MODEL_ENV_VARS");
+            Diagnostic::error("contradiction", message)
+                .at(&variable.place, "another value here")
+                .with_context(Some(&other.place), "this one is exported last")
+                .with_help("keep one of them")
+        } else {
+            return;
+        };
+        self.findings.push(finding);
     }
 
     /// Keys that name no argument.

@@ -59,6 +59,9 @@ pub struct GivenPhase {
     pub reads: Option<Place>,
     /// Where a script is more than assignments and a launch, if it is.
     pub followed: Option<Place>,
+    /// Variables from which bits follow, where a script leaves their values to whoever starts it,
+    /// and the `${NAME:-word}` whose word is taken.
+    pub assumed: Vec<(String, Place)>,
 }
 
 /// Everything a file says.

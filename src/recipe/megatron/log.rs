@@ -29,9 +29,16 @@ pub(super) fn is_end(line: &[u8]) -> bool {
     between_dashes(line, END)
 }
 
+/// Whether `words` stand between dashes, and not in a comment: no launcher marks its lines so, and
+/// a script or a configuration may keep a job's log, or have a heading of that name.
 fn between_dashes(line: &[u8], words: &str) -> bool {
     let marked = marked(words).into_bytes();
-    line.windows(marked.len()).any(|window| window == marked)
+    let at = line.windows(marked.len()).position(|part| part == marked);
+    at.is_some_and(|at| {
+        let dashes = line[..at].iter().rev().take_while(|byte| **byte == b'-');
+        let before = line[..at - dashes.count()].trim_ascii();
+        !before.starts_with(b"#") && !before.ends_with(b"#")
+    })
 }
 
 fn marked(words: &str) -> String {
@@ -41,6 +48,26 @@ fn marked(words: &str) -> String {
 /// Whether a text has a block.
 pub(super) fn has_block(source: &Source) -> bool {
     source.text.lines().any(|line| is_title(line.as_bytes()))
+}
+
+/// Lines that are in no whole block.
+pub(super) fn beside_blocks(source: &Source) -> Vec<Range<usize>> {
+    let mut beside = Vec::new();
+    let mut inside: Option<Vec<Range<usize>>> = None;
+    let mut start = 0;
+    for line in source.text.split_inclusive('\n') {
+        let span = start..start + line.trim_end().len();
+        start += line.len();
+        if is_title(line.as_bytes()) {
+            beside.extend(inside.replace(Vec::new()).into_iter().flatten());
+        } else if is_end(line.as_bytes()) {
+            inside = None;
+        } else {
+            inside.as_mut().unwrap_or(&mut beside).push(span);
+        }
+    }
+    beside.extend(inside.into_iter().flatten());
+    beside
 }
 
 pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob> {
@@ -80,6 +107,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
             variables: Vec::new(),
             reads: None,
             followed: None,
+            assumed: Vec::new(),
         }],
         env: Vec::new(),
         test_type: None,
@@ -205,6 +233,9 @@ impl Block {
             return Vec::new();
         }
         self.warn_of_others(source, findings);
+        if let Some(finding) = self.unsorted(source) {
+            findings.push(finding);
+        }
         let mut spellings = Spellings::default();
         let mut arguments = Vec::new();
         for (name, value) in self.entries() {
@@ -250,6 +281,25 @@ impl Block {
             Line::Entry { name, value, .. } => Some((name, value)),
             Line::Other(_) => None,
         })
+    }
+
+    /// Megatron sorts the lines by their names in small letters: in another order somebody put them
+    /// together.
+    fn unsorted(&self, source: &Source) -> Option<Diagnostic> {
+        let name = |span: &Range<usize>| source.text[span.clone()].to_ascii_lowercase();
+        let names: Vec<&Range<usize>> = self.entries().map(|(name, _)| name).collect();
+        let pairs = names.windows(2);
+        let mut odd = pairs.filter(|pair| name(pair[0]) > name(pair[1]));
+        let span = odd.next()?[1].clone();
+        Some(
+            Diagnostic::error(
+                "unsorted",
+                "the arguments are not in the order of their names",
+            )
+            .at(&Place::new(source, span), "this one comes too late")
+            .with_note("Megatron prints them sorted: this is no block of one job")
+            .with_help("give the block as the job printed it"),
+        )
     }
 
     /// Lines that are neither whole arguments nor whole lines of another rank.

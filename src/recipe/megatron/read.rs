@@ -1,5 +1,6 @@
 //! Which kind of file this is, and reading it.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::{GivenJob, GivenKind, command_line, functional_test, log};
@@ -16,21 +17,52 @@ pub fn kind_of(source: &Source) -> Option<GivenKind> {
     if name.ends_with(".toml") {
         return None;
     }
-    // A script may hold a job's whole log, in a comment or in a here-document.
-    if command_line::is_script(source) {
+    // Any of these may hold a job's whole log, in a comment or in a here-document.
+    if command_line::is_script(source) || command_line::is_list(source) {
         return Some(GivenKind::CommandLine);
-    }
-    if log::has_block(source) {
-        return Some(GivenKind::ArgumentDump);
     }
     if name.ends_with(".yaml") || name.ends_with(".yml") {
         return Some(GivenKind::FunctionalTest);
+    }
+    if log::has_block(source) {
+        return Some(GivenKind::ArgumentDump);
     }
     let text = source.text.trim_start_matches('\u{feff}');
     if text.lines().any(functional_test::is_entry) {
         return Some(GivenKind::FunctionalTest);
     }
     command_line::is_command_line(source).then_some(GivenKind::CommandLine)
+}
+
+/// Endings of names that say that a file is a job's output: it may show commands that were run.
+const LOGS: [&str; 3] = [".log", ".out", ".err"];
+
+/// That a text has a block of arguments, and beside it what makes a job of another kind of file:
+/// which of the two it is was never said.
+fn of_two_kinds(source: &Source) -> Option<Diagnostic> {
+    let name = source.name.to_ascii_lowercase();
+    if LOGS.iter().any(|ending| name.ends_with(ending)) {
+        return None;
+    }
+    let is_other = |span: &Range<usize>| {
+        let line = &source.text[span.clone()];
+        functional_test::is_entry(line) || command_line::is_command(line)
+    };
+    let other = log::beside_blocks(source).into_iter().find(is_other)?;
+    let message = "this is a job's log, and a script, a list or a test as well";
+    Some(
+        Diagnostic::error("two-kinds", message)
+            .at(&Place::new(source, other), "no line of a log's block")
+            .with_note("the block may be of another job than the one that the rest describes")
+            .with_help(
+                "a log: give its lines from `arguments` to `end of arguments` alone, or name it \
+                 `.log`",
+            )
+            .with_help(
+                "a script, list or functional test: name it `.sh`, `.args` or `.yaml`, and put \
+                 the block in a comment",
+            ),
+    )
 }
 
 impl GivenJob {
@@ -49,7 +81,13 @@ impl GivenJob {
         }
         let job = match kind_of(source) {
             Some(GivenKind::FunctionalTest) => functional_test::read(source, path, findings),
-            Some(GivenKind::ArgumentDump) => log::read(source, findings),
+            Some(GivenKind::ArgumentDump) => match of_two_kinds(source) {
+                Some(finding) => {
+                    findings.push(finding);
+                    None
+                }
+                None => log::read(source, findings),
+            },
             Some(GivenKind::CommandLine) => command_line::read(source, findings),
             None => {
                 let whole = Place::new(source, 0..source.text.len());

@@ -17,7 +17,97 @@ const INTERLEAVED_STEP: &str = "--overlap-param-gather-with-optimizer-step: true
     --overlap-grad-reduce: true\n--pipeline-model-parallel-size: 2\n\
     --num-virtual-stages-per-pipeline-rank: 2\n";
 
+const FULL: &str = "--tensor-model-parallel-size: 2\n--distribute-saved-activations: true\n\
+    --recompute-granularity: full\n--recompute-num-layers: 1\n";
+const FULL_BY_METHOD: &str = "--tensor-model-parallel-size: 2\n\
+    --distribute-saved-activations: true\n--recompute-granularity: full\n\
+    --recompute-num-layers: 1\n--recompute-method: uniform\n";
+const NO_GLOO: &str = "--disable-gloo-process-groups: true\n\
+    --use-distributed-optimizer: true\n--ckpt-format: torch\n";
+const LOCAL: &str =
+    "--non-persistent-ckpt-type: local\n--non-persistent-local-ckpt-dir: /a\n--replication: true\n";
+
 pub(super) const PAIRS: &[Pair] = &[
+    (
+        "no-positions",
+        ["", "--no-position-embedding: true\n"],
+        [
+            "",
+            "--no-position-embedding: true\n--position-embedding-type: rope\n",
+        ],
+    ),
+    (
+        "distributed-activations",
+        ["", "--distribute-saved-activations: true\n"],
+        ["", FULL_BY_METHOD],
+    ),
+    ("distributed-activations", ["", FULL], ["", FULL_BY_METHOD]),
+    (
+        "distributed-activations",
+        [
+            "",
+            "--tensor-model-parallel-size: 2\n--distribute-saved-activations: true\n",
+        ],
+        ["", ""],
+    ),
+    (
+        "weight-decay-ends",
+        ["", "--start-weight-decay: 0.1\n"],
+        ["", "--weight-decay: 0.1\n"],
+    ),
+    (
+        "weight-decay-ends",
+        [
+            "",
+            "--weight-decay-incr-style: linear\n--start-weight-decay: 0.1\n",
+        ],
+        [
+            "",
+            "--weight-decay-incr-style: linear\n--start-weight-decay: 0.1\n\
+             --end-weight-decay: 0.1\n",
+        ],
+    ),
+    (
+        "main-params-with-optimizer",
+        ["", "--load-main-params-from-ckpt: true\n"],
+        [
+            "",
+            "--load-main-params-from-ckpt: true\n--no-load-optim: true\n",
+        ],
+    ),
+    (
+        "dcp-without-fsdp2",
+        ["", "--ckpt-format: torch_dcp\n"],
+        ["", "--ckpt-format: torch_dcp\n--use-torch-fsdp2: true\n"],
+    ),
+    (
+        "legacy-checkpoint-without-gloo",
+        ["", NO_GLOO],
+        [
+            "",
+            "--disable-gloo-process-groups: true\n--use-distributed-optimizer: true\n",
+        ],
+    ),
+    (
+        "local-checkpoint-without-folder",
+        ["", "--non-persistent-ckpt-type: local\n"],
+        ["", LOCAL],
+    ),
+    (
+        "replication-incomplete",
+        ["", LOCAL],
+        ["", "--replication-jump: 2\n"],
+    ),
+    (
+        "replication-incomplete",
+        ["", "--replication: true\n--replication-jump: 2\n"],
+        ["", ""],
+    ),
+    (
+        "no-dataset-builders",
+        ["", "--num-dataset-builder-threads: 0\n"],
+        ["", "--num-dataset-builder-threads: 1\n"],
+    ),
     (
         "decay-without-steps",
         ["", "--lr-decay-iters: 0\n"],

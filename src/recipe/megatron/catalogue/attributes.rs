@@ -61,6 +61,13 @@ pub(super) const EARLIER: &[Argument] = &[
         "keep-fp8-transpose-cache-when-using-custom-fsdp",
         Part(Feature::MegatronFsdp),
     ),
+    flag("fp8-e4m3", Needs("FP8")),
+    flag("fp8-hybrid", Needs("FP8")),
     arg("one-logger-entity", Text, "", REMOVED),
-    arg("DDP-impl", Word(&["local", "torch"]), "local", REMOVED),
+    arg(
+        "DDP-impl",
+        Word(&["local", "torch"]),
+        "local",
+        Needs("PyTorch's DDP, which sums gradients in their own format and in buckets of its own"),
+    ),
 ];

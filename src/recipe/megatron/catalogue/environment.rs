@@ -360,6 +360,7 @@ const LIBRARIES: &[Variable] = &[
     ),
     var("LD_LIBRARY_PATH", BUILD),
     var("LD_PRELOAD", BUILD),
+    var("PYTHONPATH", BUILD),
 ];
 
 /// Those of tools around training.
@@ -382,7 +383,6 @@ const OTHERS: &[Variable] = &[
         NoBits("threads of the host; sums are made on the device"),
     ),
     var("PYTHONWARNINGS", PYTHON),
-    var("PYTHONPATH", PYTHON),
     var("PYTHONUNBUFFERED", PYTHON),
     var("PYTHONHASHSEED", PYTHON),
     var("PYTHONDONTWRITEBYTECODE", PYTHON),

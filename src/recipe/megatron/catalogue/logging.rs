@@ -47,6 +47,12 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     flag("log-world-size-to-tensorboard", LOG),
     flag("log-batch-size-to-tensorboard", LOG),
     default_on("log-learning-rate-to-tensorboard", LOG),
+    // So spelled in earlier versions.
+    negation(
+        "no-log-learnig-rate-to-tensorboard",
+        "log_learning_rate_to_tensorboard",
+        LOG,
+    ),
     arg("wandb-project", Text, "", LOG),
     arg("wandb-exp-name", Text, "", LOG),
     arg("wandb-save-dir", Text, "", LOG),

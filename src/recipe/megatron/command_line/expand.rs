@@ -268,6 +268,7 @@ impl Shell {
         };
         if let (true, Some((default, _))) = (wants_default, &variable.default) {
             self.note_required(variable);
+            remarks.extend(assumed(variable, known.as_deref()));
             if variable.assigns {
                 return self.assign_default(variable, default, splits, fields, remarks);
             }
@@ -370,6 +371,7 @@ impl Shell {
         let name = Text(variable.name.chars().map(|c| (c, start)).collect());
         let value = Value {
             words: vec![text.clone()],
+            remarks: remarks.clone(),
             ..Value::default()
         };
         self.assign(&name, value, false);
@@ -420,6 +422,12 @@ fn element(value: &Value, index: &str) -> Element {
 fn is_named(value: &Value, variable: &Variable) -> bool {
     let is_named = |word: &Text| word.starts_with("[");
     variable.all.is_some() && value.is_array && value.words.iter().any(is_named)
+}
+
+/// The word of a name that the script does not set.
+fn assumed(variable: &Variable, known: Option<&Value>) -> Option<Remark> {
+    let is_unset = known.is_none() && variable.index.is_none();
+    is_unset.then(|| Remark::Assumed(variable.text.span()))
 }
 
 fn of_condition(name: &str, used: Range<usize>, value: &Value) -> Option<Remark> {

@@ -296,7 +296,7 @@ impl Script {
         };
         let name = only.string();
         Ok(match name.as_str() {
-            _ if !remarks.is_empty() || self.is_function(&name) => None,
+            _ if remarks.iter().any(Remark::is_doubt) || self.is_function(&name) => None,
             "true" | ":" => Some(true),
             "false" => Some(false),
             _ => None,
@@ -354,7 +354,7 @@ impl Script {
             false => self.shell.fields(&words, &mut remarks)?,
         };
         // A value in doubt, or of the first round only, decides nothing.
-        if !remarks.is_empty() {
+        if remarks.iter().any(Remark::is_doubt) {
             return Ok(None);
         }
         let texts: Vec<String> = fields.iter().map(Text::string).collect();

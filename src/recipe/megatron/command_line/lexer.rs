@@ -257,6 +257,13 @@ impl<'a> Lexer<'a> {
         (self.peek(ahead) == Some('\n')).then_some(ahead + 1)
     }
 
+    /// Goes past continued lines, of which a shell sees nothing.
+    fn continuations(&mut self) {
+        while self.peek(0) == Some('\\') && self.line_end_after(1).is_some() {
+            self.continuation();
+        }
+    }
+
     fn continuation(&mut self) {
         self.at += self.line_end_after(1).expect("asked before");
     }
@@ -308,16 +315,17 @@ impl<'a> Lexer<'a> {
         self.error(message, document.at)
     }
 
-    /// `> file`, `2>&1`, `<<END`: the target goes with it.
+    /// `> file`, `2>&1`, `<<END`: the target goes with it, from the next line where this one is
+    /// continued.
     fn redirection(&mut self) -> Result<(), LexError> {
         let start = self.at;
-        while self
-            .peek(0)
-            .is_some_and(|c| matches!(c, '<' | '>' | '&' | '|'))
-        {
+        let mut operator = String::new();
+        self.continuations();
+        while let Some(c @ ('<' | '>' | '&' | '|')) = self.peek(0) {
+            operator.push(c);
             self.at += 1;
+            self.continuations();
         }
-        let operator: String = self.text[start..self.at].iter().map(|(c, _)| *c).collect();
         if self.peek(0) == Some('(') {
             // Process substitution: a file name that the shell makes up.
             self.at = closing_of(self.text, self.at, '(', ')')? + 1;
@@ -327,13 +335,16 @@ impl<'a> Lexer<'a> {
         if strips_tabs {
             self.at += 1;
         }
+        self.continuations();
         while self.peek(0).is_some_and(|c| matches!(c, ' ' | '\t')) {
             self.at += 1;
+            self.continuations();
         }
-        if self.peek(0).is_none_or(|c| c == '\n') {
-            return Ok(());
-        }
+        let begins = self.at;
         let target = self.word()?;
+        if self.at == begins {
+            return Err(self.error("no file stands behind this redirection", start));
+        }
         if target.iter().any(sets) {
             return Err(self.error("what this redirection sets is not followed", start));
         }
@@ -421,7 +432,12 @@ impl<'a> Lexer<'a> {
     /// The number of a redirection, as in `2>`, is gone past.
     fn redirected(&mut self) -> Result<bool, LexError> {
         let rest = &self.text[self.at..];
-        let is_mark = |at: usize| matches!(rest.get(at), Some(('<' | '>', _)));
+        let is_mark = |mut at: usize| {
+            while let (Some(('\\', _)), Some(('\n', _))) = (rest.get(at), rest.get(at + 1)) {
+                at += 2;
+            }
+            matches!(rest.get(at), Some(('<' | '>', _)))
+        };
         let digits = rest.iter().take_while(|(c, _)| c.is_ascii_digit()).count();
         if digits > 0 && is_mark(digits) {
             self.at += digits;

@@ -17,6 +17,7 @@ mod expand;
 mod flow;
 mod frame;
 mod item;
+mod kind;
 mod launcher;
 mod lexer;
 mod parse;
@@ -38,48 +39,11 @@ use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{
     ENV_COUNT_MAX, LAUNCHES_MAX, PHASES_MAX, SCRIPT_CHARS_MAX, SCRIPT_DEPTH_MAX, SCRIPT_WORDS_MAX,
 };
+pub(super) use kind::{is_command, is_command_line, is_list, is_script};
 use program::{Launch, base_name};
 use script::{Script, ScriptError};
 use shell::{Exported, Remark, Taken};
 use text::Text;
-
-/// Whether a file is a shell script, by its name or its first line.
-pub(super) fn is_script(source: &Source) -> bool {
-    let name = source.name.to_ascii_lowercase();
-    let endings = [".sh", ".bash", ".sbatch", ".slurm"];
-    let text = source.text.trim_start_matches('\u{feff}');
-    text.starts_with("#!") || endings.iter().any(|ending| name.ends_with(ending))
-}
-
-/// Whether a text that is no script's looks like a launch line: words that start with `--`, and a
-/// launcher, or nothing but such words.
-pub(super) fn is_command_line(source: &Source) -> bool {
-    if source.name.to_ascii_lowercase().ends_with(".args") {
-        return true;
-    }
-    let mut code = source.text.lines().map(str::trim_start);
-    let is_flag = |word: &str| {
-        let name = word.strip_prefix("--").unwrap_or_default();
-        name.starts_with(|c: char| c.is_ascii_alphabetic())
-    };
-    let starts = code
-        .clone()
-        .find(|line| !line.is_empty() && !line.starts_with('#'));
-    if starts.is_some_and(is_flag) {
-        return true;
-    }
-    let launchers = [
-        "torchrun",
-        "torch.distributed",
-        "pretrain_",
-        "python",
-        "srun",
-    ];
-    let launches = |line: &str| {
-        !line.starts_with('#') && launchers.iter().any(|launcher| line.contains(launcher))
-    };
-    code.any(launches) && source.text.split_whitespace().any(is_flag)
-}
 
 pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob> {
     let errors_before = findings.error_count();
@@ -191,6 +155,10 @@ impl Reader<'_> {
     fn job(&self, mut script: Script, findings: &mut Findings) -> GivenJob {
         self.warn_of_script(&script, findings);
         if script.launches.is_empty() && !script.bare.is_empty() {
+            // A list of arguments, unless a shell is to run it.
+            if self.source.text.trim_start().starts_with("#!") {
+                findings.push(self.stray(&script.bare[0]));
+            }
             let environment = script.environment();
             script.launches.push(Launch {
                 program: None,
@@ -204,11 +172,7 @@ impl Reader<'_> {
         }
         let mut programs = script.launches.iter().filter_map(|l| l.program.as_ref());
         if let (Some(flag), Some(_)) = (script.bare.first(), programs.next()) {
-            findings.push(
-                Diagnostic::error("stray-flags", "these flags belong to no command")
-                    .at(&self.place(&flag.span()), "a shell runs this as a command")
-                    .with_help("is the line before it continued, and no comment between?"),
-            );
+            findings.push(self.stray(flag));
         }
         let launches = self.training(&script, findings);
         self.warn_of_several(&launches, findings);
@@ -232,6 +196,12 @@ impl Reader<'_> {
             case: None,
             model: None,
         }
+    }
+
+    fn stray(&self, flag: &Text) -> Diagnostic {
+        Diagnostic::error("stray-flags", "these flags belong to no command")
+            .at(&self.place(&flag.span()), "a shell runs this as a command")
+            .with_help("is the line before it continued, and no comment between?")
     }
 
     fn warn_of_script(&self, script: &Script, findings: &mut Findings) {
@@ -428,6 +398,7 @@ impl Reader<'_> {
             arguments: self.arguments(launch, findings),
             reads: launch.reads.as_ref().map(|span| self.place(span)),
             followed: self.beyond(launch),
+            assumed: self.assumed(launch),
             variables: {
                 let mut own = match is_only {
                     // The file's, as for any other kind of text.
@@ -438,6 +409,18 @@ impl Reader<'_> {
                 own
             },
         }
+    }
+
+    /// Variables from which bits follow, and whose values are a word of the script only where
+    /// nobody set another name.
+    fn assumed(&self, launch: &Launch) -> Vec<(String, Place)> {
+        let decides = |exported: &&Exported| doubt::decides_bits(&exported.name);
+        let deciding = launch.environment.iter().filter(decides);
+        let assumed = deciding.filter_map(|exported| {
+            let at = exported.assumed.as_ref()?;
+            Some((exported.name.clone(), self.place(at)))
+        });
+        assumed.take(ENV_COUNT_MAX).collect()
     }
 
     /// Where the script is more than assignments and this launch.
@@ -488,7 +471,7 @@ impl Reader<'_> {
 
     fn tell(&self, remarks: &[Remark], findings: &mut Findings) {
         let mut told: Vec<&Remark> = Vec::new();
-        for remark in remarks {
+        for remark in remarks.iter().filter(|remark| remark.is_doubt()) {
             let is_told = told.iter().any(|other| match (other, remark) {
                 (Remark::Conditional { name, .. }, Remark::Conditional { name: again, .. }) => {
                     name == again
@@ -500,6 +483,7 @@ impl Reader<'_> {
             }
             told.push(remark);
             findings.push(match remark {
+                Remark::Assumed(_) => unreachable!("it is no doubt"),
                 Remark::Absent(span) => {
                     Diagnostic::warning("unset-variable", "these words are not known here")
                         .at(&self.place(span), "taken to be none")

@@ -25,7 +25,9 @@ type Beyond = Range<usize>;
 const LAUNCHERS: [&str; 3] = ["torchrun", "python", "python3"];
 
 /// Commands that change nothing of the shell: what stands behind them is no matter.
-const IDLE: [&str; 12] = [
+const IDLE: [&str; 14] = [
+    ":",
+    "true",
     "echo",
     "mkdir",
     "cd",
@@ -63,7 +65,7 @@ pub(super) fn first_beyond(text: &str) -> Option<Range<usize>> {
             names: BTreeMap::new(),
             is_bash: shell.is_bash,
             launch: None,
-            unexported: None,
+            unexported: BTreeMap::new(),
             is_list: false,
             has_commands: false,
         }
@@ -125,8 +127,8 @@ struct Scan<'a> {
     is_bash: bool,
     /// Where the only launch stands.
     launch: Option<Range<usize>>,
-    /// An assignment that only `torchrun` makes no matter of.
-    unexported: Option<Range<usize>>,
+    /// Assignments from which bits follow, and that nothing has exported so far.
+    unexported: BTreeMap<&'a str, Range<usize>>,
     /// Whether the text is a list of arguments.
     is_list: bool,
     has_commands: bool,
@@ -143,7 +145,21 @@ impl Scan<'_> {
                 Some(_) => self.command()?,
             }
         }
-        Ok(())
+        self.check_exports(self.launch.as_ref().is_some_and(|at| self.is_torchrun(at)))
+    }
+
+    fn is_torchrun(&self, at: &Range<usize>) -> bool {
+        &self.text[at.clone()] == "torchrun"
+    }
+
+    /// Without `export`, whether a program sees an assignment is its caller's matter.
+    fn check_exports(&self, is_torchrun: bool) -> Result<(), Beyond> {
+        let is_open =
+            |(name, _): &(&&str, &Range<usize>)| !(is_torchrun && is_told_by_torchrun(name));
+        match self.unexported.iter().find(is_open) {
+            Some((_, at)) => Err(at.clone()),
+            None => Ok(()),
+        }
     }
 
     /// One command, up to the end of its line or a `;`.
@@ -198,9 +214,7 @@ impl Scan<'_> {
         }
         match kind {
             Command::Launch if before.iter().all(|one| !one.kind.is_array() && !one.adds) => {
-                if let (false, Some(unexported)) = (name == "torchrun", &self.unexported) {
-                    return Err(unexported.clone());
-                }
+                self.check_exports(name == "torchrun")?;
                 self.launch = Some(first);
             }
             // Of a launch only, what stands before it is no matter to the shell.
@@ -283,11 +297,8 @@ impl Scan<'_> {
     fn assign(&mut self, assignment: &Assignment) -> Result<(), Beyond> {
         let name = &assignment.name;
         let written = &self.text[name.clone()];
-        // Without `export`, whether a program sees it is its caller's matter.
-        match (needs_export(written), is_told_by_torchrun(written)) {
-            (true, false) => return Err(name.clone()),
-            (true, true) => self.unexported = Some(name.clone()),
-            (false, _) => {}
+        if needs_export(written) {
+            self.unexported.insert(written, name.clone());
         }
         self.names.insert(written, assignment.kind);
         Ok(())
@@ -338,21 +349,23 @@ impl Scan<'_> {
         if let Some((_, value)) = written.split_once('=') {
             self.names.insert(name, Kind::of(value));
         }
+        self.unexported.remove(name);
         Ok(true)
     }
 
-    /// `-e`, `-eux`, `-euo pipefail`, `+x`.
+    /// `-e`, `-eux`, `-euo pipefail`, `+ex`.
     fn setting(&mut self, word: &Range<usize>) -> Result<bool, Beyond> {
         let written = &self.text[word.clone()];
-        if written == "+x" {
-            return Ok(true);
+        let is_letter = |c: char| matches!(c, 'e' | 'u' | 'x');
+        if let Some(letters) = written.strip_prefix('+') {
+            return Ok(!letters.is_empty() && letters.chars().all(is_letter));
         }
         let letters = written.strip_prefix('-').unwrap_or_default();
         let (plain, takes) = match letters.strip_suffix('o') {
             Some(plain) => (plain, true),
             None => (letters, false),
         };
-        let is_fit = !letters.is_empty() && plain.chars().all(|c| matches!(c, 'e' | 'u' | 'x'));
+        let is_fit = !letters.is_empty() && plain.chars().all(is_letter);
         if !is_fit || !takes {
             return Ok(is_fit);
         }

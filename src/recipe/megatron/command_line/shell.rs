@@ -100,6 +100,8 @@ pub(super) struct Mark {
 pub(super) enum Remark {
     /// `"$@"`, or `${NAME[@]}` of an array that is set nowhere: no words.
     Absent(Range<usize>),
+    /// The word of `${NAME:-word}`, where the script sets no such name: whoever starts it may.
+    Assumed(Range<usize>),
     /// A variable that was assigned under a condition: where it is used, and where assigned.
     Conditional {
         name: String,
@@ -110,10 +112,22 @@ pub(super) enum Remark {
 }
 
 impl Remark {
+    /// Whether the words may be others as the script stands, whoever starts it.
+    pub fn is_doubt(&self) -> bool {
+        !matches!(self, Remark::Assumed(_))
+    }
+
+    fn assumed(&self) -> Option<Range<usize>> {
+        match self {
+            Remark::Assumed(at) => Some(at.clone()),
+            Remark::Absent(_) | Remark::Conditional { .. } => None,
+        }
+    }
+
     /// Where a value that is in doubt was assigned, and which is taken.
     fn doubt(&self) -> Option<(Range<usize>, Taken)> {
         match self {
-            Remark::Absent(_) => None,
+            Remark::Absent(_) | Remark::Assumed(_) => None,
             Remark::Conditional {
                 assigned, taken, ..
             } => Some((assigned.clone(), *taken)),
@@ -373,6 +387,8 @@ pub(super) struct Exported {
     pub value: String,
     pub at: Range<usize>,
     pub conditional: Option<(Range<usize>, Taken)>,
+    /// Where the value is that of a name which the script does not set.
+    pub assumed: Option<Range<usize>>,
 }
 
 /// A name's slot as it was.
@@ -396,6 +412,7 @@ fn of_slot((_, name, slot): (usize, &str, &Slot)) -> Option<Exported> {
             false => first(),
         },
         at: at.clone(),
+        assumed: value.remarks.iter().find_map(Remark::assumed),
         conditional: value
             .conditional
             .clone()

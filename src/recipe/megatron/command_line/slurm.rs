@@ -6,17 +6,24 @@ use std::ops::Range;
 
 use super::text::Text;
 
-/// Variables by the option that sets them.
-const VARIABLES: [(&[&str], &[&str]); 5] = [
-    (&["--nodes", "-N"], &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"]),
-    (&["--ntasks-per-node"], &["SLURM_NTASKS_PER_NODE"]),
-    (&["--ntasks", "-n"], &["SLURM_NTASKS", "SLURM_NPROCS"]),
-    (&["--gpus-per-node", "--gres"], &["SLURM_GPUS_ON_NODE"]),
-    // The value itself: `h100:8` is no number.
-    (&["--gpus-per-node"], &["SLURM_GPUS_PER_NODE"]),
+/// Variables, and the options that set them: several spellings of one each.
+const VARIABLES: [(&[&str], &[&[&str]]); 5] = [
+    (
+        &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"],
+        &[&["--nodes", "-N"]],
+    ),
+    (&["SLURM_NTASKS_PER_NODE"], &[&["--ntasks-per-node"]]),
+    (&["SLURM_NTASKS", "SLURM_NPROCS"], &[&["--ntasks", "-n"]]),
+    (&["SLURM_GPUS_ON_NODE"], &[&["--gpus-per-node"], &[GRES]]),
+    (&["SLURM_GPUS_PER_NODE"], &[&["--gpus-per-node"]]),
 ];
 
-/// Words of the `#SBATCH` lines: those before the first command.
+const GRES: &str = "--gres";
+
+/// Marks of lines that `sbatch` reads (`src/sbatch/opt.c` of Slurm).
+pub(super) const MARKS: [&str; 2] = ["#SBATCH", "#SLURM"];
+
+/// Words of the lines with such a mark: those before the first command.
 fn requests(text: &Text) -> Vec<Vec<Text>> {
     let mut found = Vec::new();
     for line in text.0.split(|(c, _)| *c == '\n') {
@@ -26,7 +33,7 @@ fn requests(text: &Text) -> Vec<Vec<Text>> {
             .map(|word| Text(word.to_vec()));
         match words.next() {
             None => {}
-            Some(word) if word.string() == "#SBATCH" => found.push(words.collect()),
+            Some(word) if MARKS.contains(&&*word.string()) => found.push(words.collect()),
             Some(word) if word.starts_with("#") => {}
             Some(_) => break,
         }
@@ -51,37 +58,54 @@ pub(super) fn environment(text: &Text) -> Option<Range<usize>> {
     })
 }
 
-/// The variables that Slurm sets, and their values, where these are numbers.
+/// The variables that Slurm sets, and their values. Of an option that is given again the last
+/// counts, whatever it says; where that is no number, or two options say two, the variable stands
+/// for itself: it is not known.
 pub(super) fn variables(text: &Text) -> Vec<(Text, Text)> {
+    let requests = requests(text);
+    let given: Vec<(String, Text)> = requests.iter().flat_map(|words| options(words)).collect();
+    let last = |spellings: &&[&str]| {
+        let is_it = |(option, _): &&(String, Text)| spellings.contains(&option.as_str());
+        given.iter().rev().find(is_it)
+    };
     let mut found = Vec::new();
-    for words in requests(text) {
-        for (option, value) in options(&words) {
-            let is_it = |(options, _): &&(&[&str], &[&str])| options.contains(&option.as_str());
-            let named: Vec<_> = VARIABLES.iter().filter(is_it).collect();
-            if named.is_empty() {
-                continue;
-            }
-            // A list is of several kinds, and what is no GPU counts none.
-            let is_list = value.0.iter().any(|(c, _)| *c == ',');
-            if is_list || (option == "--gres" && !value.starts_with("gpu:")) {
-                continue;
-            }
-            // `--gres=gpu:8`, `--gpus-per-node=h100:8`.
-            let mut parts = value.0.rsplit(|(c, _)| *c == ':');
-            let number = parts.next().unwrap_or_default().to_vec();
-            if number.is_empty() || !number.iter().all(|(c, _)| c.is_ascii_digit()) {
-                continue;
-            }
-            let at = |name: &str| Text(name.chars().map(|c| (c, number[0].1)).collect());
-            let is_word = number.len() < value.0.len();
-            for name in named.iter().flat_map(|(_, names)| names.iter()) {
-                if !(is_word && *name == "SLURM_GPUS_PER_NODE") {
-                    found.push((at(name), Text(number.clone())));
-                }
-            }
+    for (names, options) in VARIABLES {
+        let asked: Vec<&(String, Text)> = options.iter().filter_map(last).collect();
+        let Some((_, first)) = asked.first() else {
+            continue;
+        };
+        let at = first.0.first().map_or(0, |(_, at)| *at);
+        let text = |written: &str| Text(written.chars().map(|c| (c, at)).collect());
+        let numbers: Vec<Option<Text>> = asked.iter().map(|(name, v)| number(name, v)).collect();
+        let same = |number: &Option<Text>| {
+            let string = |number: &Option<Text>| number.as_ref().map(Text::string);
+            string(number) == string(&numbers[0])
+        };
+        for name in names {
+            // The value itself: `h100:8` is no number.
+            let is_whole = *name != "SLURM_GPUS_PER_NODE" || is_number(&first.0);
+            let value = numbers[0].clone().filter(|_| is_whole);
+            let value = value.filter(|_| numbers.iter().all(same));
+            let value = value.unwrap_or_else(|| text(&format!("${name}")));
+            found.push((text(name), value));
         }
     }
     found
+}
+
+/// `8`, `h100:8`, of other resources `gpu:8`. A list is of several kinds, and what is no GPU counts
+/// none.
+fn number(option: &str, value: &Text) -> Option<Text> {
+    if option == GRES && !value.starts_with("gpu:") {
+        return None;
+    }
+    let number = value.0.rsplit(|(c, _)| *c == ':').next()?;
+    let is_list = value.0.iter().any(|(c, _)| *c == ',');
+    (!is_list && is_number(number)).then(|| Text(number.to_vec()))
+}
+
+fn is_number(chars: &[super::text::Char]) -> bool {
+    !chars.is_empty() && chars.iter().all(|(c, _)| c.is_ascii_digit())
 }
 
 /// `--name value`, `--name=value` and `-n2`, in order.

@@ -200,8 +200,69 @@ fn the_world_comes_from_torchrun_or_slurm() {
         );
         assert_eq!(world(&script), ["NNODES=1"], "{gres}");
     }
+    // The last of an option counts, whatever it says; of two options that differ, none.
+    let four = "--nproc-per-node 4 --nnodes $SLURM_NNODES";
+    for (request, nodes) in [
+        ("#SBATCH --nodes=1\n#SLURM --nodes=4", "4"),
+        ("#SBATCH --nodes=2\n#SBATCH -N 1", "1"),
+        ("#SBATCH --nodes=2\n#SBATCH --nodes=1-4", "$SLURM_NNODES"),
+        ("#SBATCH --nodes=1-4", "$SLURM_NNODES"),
+        ("#SBATCH -N1-4", "$SLURM_NNODES"),
+    ] {
+        let found = world(&format!("{request}\ntorchrun {four} a.py --a"));
+        assert_eq!(
+            found,
+            ["GPUS_PER_NODE=4", &format!("NNODES={nodes}")],
+            "{request}"
+        );
+    }
+    for requests in [
+        "--gpus-per-node=4\n#SBATCH --gpus-per-node=a100:2,v100:2",
+        "--gres=gpu:4\n#SBATCH --gres=gpu:8,nvme:2",
+        "--gres=gpu:4\n#SBATCH --gres=nvme:2",
+        "--gres=gpu:4 --gpus-per-node=8",
+    ] {
+        let script =
+            format!("#SBATCH {requests}\ntorchrun --nproc_per_node $SLURM_GPUS_ON_NODE a.py --a");
+        assert_eq!(world(&script), ["NNODES=1"], "{requests}");
+    }
+    let same = "#SBATCH --gres=gpu:a100:4 --gpus-per-node=4\n";
+    let script = format!("{same}torchrun --nproc_per_node $SLURM_GPUS_ON_NODE a.py --a");
+    assert_eq!(world(&script), ["GPUS_PER_NODE=4", "NNODES=1"]);
+    let tasks = "#SBATCH --ntasks=4\n#SBATCH --ntasks=8\nsrun python a.py --a";
+    assert_eq!(world(tasks), ["WORLD_SIZE=8"]);
+    let tasks = "#SBATCH --ntasks=4\n#SBATCH --ntasks=x\nsrun python a.py --a";
+    assert_eq!(world(tasks), [""; 0]);
     let open = "torchrun --nproc_per_node $GPUS a.py --a";
     assert_eq!(world(open), ["NNODES=1"]);
+}
+
+#[test]
+fn flags_alone_are_a_list_and_no_script() {
+    assert_eq!(arguments("# a list\n--a 1 --b\n"), ["--a=1", "--b=-"]);
+    refused("#!/bin/bash\n--a 1 --b\n", "stray-flags", 2);
+}
+
+#[test]
+fn the_file_of_a_redirection_may_stand_in_the_next_line() {
+    for redirection in [
+        "> \\\n  --b",
+        ">> \\\n--b",
+        ">\\\n--b",
+        "2> \\\n \\\n  --b",
+        "2\\\n> --b",
+        "2>\\\n>\\\n--b",
+        "&> \\\n  --b",
+        ">\\\n&2",
+        "2>&1 > \\\n\t--b",
+        "< \\\n --b",
+    ] {
+        let script = format!("torchrun a.py --a 1 {redirection} --c\n");
+        assert_eq!(arguments(&script), ["--a=1", "--c=-"], "{script}");
+    }
+    for none in [">\n", "> ;", "> \\\n\n", "2> && x", "> | tee log"] {
+        refused(&format!("torchrun a.py --a 1 {none}\n"), "shell-syntax", 1);
+    }
 }
 
 #[test]

@@ -409,6 +409,7 @@ pub(super) fn changed(environment: &mut Vec<Exported>, change: Change) {
                 value: value.string(),
                 at: name.span(),
                 conditional: None,
+                assumed: None,
             });
         }
     }

@@ -63,15 +63,15 @@ fn names_and_values_are_found_behind_any_prefix() {
 fn the_first_block_counts_and_a_differing_one_is_told() {
     let (lr, other) = (line("lr", "0.1"), line("lr", "0.2"));
     let bf16 = line("bf16", "True");
-    let first = ["noise", TITLE, &lr, &bf16, END_LINE, "more", TITLE];
-    let (source, job, found) = given(&[&first[..], &[&lr, &bf16, END_LINE]].concat());
+    let first = ["noise", TITLE, &bf16, &lr, END_LINE, "more", TITLE];
+    let (source, job, found) = given(&[&first[..], &[&bf16, &lr, END_LINE]].concat());
     assert!(found.is_empty(), "{found:?}");
     let arguments = job.unwrap().phases.remove(0).arguments;
-    assert_eq!(arguments[0].value, GivenValue::Text("0.1".into()));
-    assert_eq!(arguments[1].value, GivenValue::On);
-    let place = &arguments[0].value_place;
-    assert_eq!(source.line_column(place.span.start), (3, 53));
-    let (_, job, found) = given(&[&first[..], &[&other, &bf16, END_LINE]].concat());
+    assert_eq!(arguments[0].value, GivenValue::On);
+    assert_eq!(arguments[1].value, GivenValue::Text("0.1".into()));
+    let place = &arguments[1].value_place;
+    assert_eq!(source.line_column(place.span.start), (4, 53));
+    let (_, job, found) = given(&[&first[..], &[&bf16, &other, END_LINE]].concat());
     assert!(job.is_some());
     assert_eq!(found[0].code, "blocks-differ");
     let (_, job, found) = given(&[&first[..], &[&lr, END_LINE]].concat());
@@ -97,6 +97,26 @@ fn broken_blocks_are_told() {
     assert_eq!(
         codes(&[TITLE, &lr, &lr, END_LINE]),
         (false, vec!["duplicate-key"])
+    );
+    assert_eq!(
+        codes(&[TITLE, &lr, &line("bf16", "True"), END_LINE]),
+        (false, vec!["unsorted"])
+    );
+    // In small letters, as Megatron sorts them.
+    let (large, small) = (line("DDP_impl", "local"), line("data_path", "None"));
+    assert!(codes(&[TITLE, &small, &large, &lr, END_LINE]).0);
+    assert!(!codes(&[TITLE, &large, &small, &lr, END_LINE]).0);
+    // In a comment there is none.
+    let commented = [TITLE, &lr, END_LINE].map(|line| format!("# {line}"));
+    let commented: Vec<&str> = commented.iter().map(String::as_str).collect();
+    assert_eq!(codes(&commented), (false, vec!["no-arguments"]));
+    let text = line("lr_decay_style", "'cosine'");
+    let (_, job, _) = given(&[TITLE, &text, END_LINE]);
+    let value = &job.unwrap().phases[0].arguments[0].value;
+    assert_eq!(
+        *value,
+        GivenValue::Text("'cosine'".into()),
+        "no quotes are printed"
     );
     let long = line("save", &"x".repeat(70_000));
     assert_eq!(

@@ -25,7 +25,7 @@ pub use understood::{
 pub(crate) use values::Values;
 
 use super::{Catalogue, GivenJob, GivenKind, GivenPhase, GivenVariable, SIMULATED};
-use crate::diagnostic::{Diagnostic, Findings, escaped};
+use crate::diagnostic::{Diagnostic, Findings, Place, escaped};
 use crate::recipe::Recipe;
 use draft::Inputs;
 use second_run::SecondRun;
@@ -43,7 +43,7 @@ pub fn understand(
     let index = phase_index(job, options.phase, findings);
     let phase = &job.phases[index];
     let values = Values::read(phase, &catalogue, findings);
-    let open = open(job, index, &values, findings);
+    let mut open = open(job, index, &values, findings);
     let env = job.environment(index);
     let own = fields::case_fields(job, &values, &env, findings);
     let arguments = judge::arguments(&phase.arguments, &values, job.resumes());
@@ -64,7 +64,7 @@ pub fn understand(
     };
     let iters = draft::train_iters(&inputs);
     let mut rerun = rerun::rerun(job, phase, &values, iters, findings);
-    rerun::partial_load(job, &values, findings);
+    open.extend(rerun::partial_load(job, &values, findings));
     let mut recipe = None;
     if findings.error_count() == errors_before {
         assert!(needs.is_empty(), "each need is an error");
@@ -140,6 +140,7 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
     open.extend(second_run::of_second_alone(job, index));
     open.extend(environment(&job.phases[index]));
     open.extend(followed(&job.phases[index]));
+    open.extend(job.phases[index].assumed.iter().map(of_caller));
     if job.kind == GivenKind::ArgumentDump {
         open.extend(shown::lacking(
             &job.phases[index],
@@ -147,6 +148,7 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
             findings,
         ));
         shown::check_formats(values, findings);
+        shown::check_same(values, findings);
     }
     open
 }
@@ -168,6 +170,22 @@ fn environment(phase: &GivenPhase) -> Option<String> {
             escaped(&shown)
         )
     })
+}
+
+/// A variable that whoever starts the script may set.
+fn of_caller((name, place): &(String, Place)) -> String {
+    let text = place
+        .source
+        .text
+        .get(place.span.clone())
+        .unwrap_or_default();
+    let shown: String = text.chars().take(READ_CHARS_MAX).collect();
+    let (line, _) = place.source.line_column(place.span.start);
+    format!(
+        "{name} as whoever starts the script may set it: `{}` in line {line} is read as where \
+         nobody does",
+        escaped(&shown)
+    )
 }
 
 /// A script that can be read in more than one way.
@@ -206,7 +224,7 @@ fn first_fields(job: &GivenJob, catalogue: &Catalogue) -> CaseFields {
 fn needs_of_job(job: &GivenJob, index: usize, findings: &mut Findings) -> Vec<String> {
     let phase = &job.phases[index];
     let mut needs = Vec::new();
-    let mut need = |what: String, place: &crate::diagnostic::Place, label: &str| {
+    let mut need = |what: String, place: &Place, label: &str| {
         let message = format!("this job needs {what}");
         findings.push(Diagnostic::error("not-simulated", message).at(place, label));
         needs.push(what);

@@ -58,11 +58,10 @@ fn flag(argument: &Argument, spelling: Spelling, given: &GivenValue) -> Parsed {
             };
             return wrong(argument, spelling, text, expected);
         }
-        GivenValue::Text(text) => match text.as_str() {
-            "true" | "True" => true,
-            "false" | "False" => false,
-            _ => return wrong(argument, spelling, text, "no value: it is a switch"),
-        },
+        // A dump shows `True` or `False`.
+        GivenValue::Text(text) => {
+            return wrong(argument, spelling, text, "no value: it is a switch");
+        }
         GivenValue::List(words) => {
             return wrong(
                 argument,
@@ -113,7 +112,10 @@ fn several(argument: &Argument, spelling: Spelling, words: &[String]) -> Parsed 
         Kind::Text if spelling == Spelling::Attribute => {
             Parsed::Value(Value::Text(words.join(" ")))
         }
-        _ if words.len() == 1 => one(argument, spelling, &words[0]),
+        // A dump shows a list where there is one.
+        _ if words.len() == 1 && spelling != Spelling::Attribute => {
+            one(argument, spelling, &words[0])
+        }
         _ => wrong(
             argument,
             spelling,

@@ -2,7 +2,7 @@
 
 use super::super::{GivenJob, GivenPhase};
 use super::understood::Rerun;
-use super::values::Values;
+use super::values::{Value, Values};
 use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::ReshardLayout;
 
@@ -32,25 +32,111 @@ pub(super) fn rerun(
 /// Arguments by which a run that loads a checkpoint leaves parts of it out.
 const LEFT_OUT: [&str; 3] = ["finetune", "no_load_optim", "no_load_rng"];
 
-/// A resumed run here loads everything: a job whose test resumes without some of it is another.
-pub(super) fn partial_load(job: &GivenJob, values: &Values<'_>, findings: &mut Findings) {
-    let resumes = job.resumes();
+/// A restart here loads everything, from where the job saved it last: a job that leaves some of it
+/// out at each restart, or loads something else, is another. What is left of it is a sentence for
+/// *not covered*.
+pub(super) fn partial_load(
+    job: &GivenJob,
+    values: &Values<'_>,
+    findings: &mut Findings,
+) -> Vec<String> {
+    let again = again(job, values);
+    let mut open = Vec::new();
     for dest in LEFT_OUT.iter().filter(|dest| values.flag(dest)) {
         let place = values.place(dest);
         let flag = dest.replace('_', "-");
-        findings.push(match resumes {
-            true => {
+        findings.push(match again {
+            Again::Resumed | Again::Saved => {
                 let message = format!("`--{flag}` needs a resume that leaves state out");
-                Diagnostic::error("not-simulated", message)
+                let finding = Diagnostic::error("not-simulated", message)
                     .at(place, "bitproof's restarts load everything")
-                    .with_help("a scenario's `checkpoint.omit` names what is left out")
+                    .with_help("a scenario's `checkpoint.omit` names what is left out");
+                match again {
+                    Again::Saved => finding.with_note(
+                        "`--load` is `--save`: each restart of this job leaves it out, and goes \
+                         on with other bits than a run without one",
+                    ),
+                    _ => finding,
+                }
             }
-            false => {
+            Again::Elsewhere => {
+                open.push(of_first_load(&flag));
                 let message = format!("`--{flag}` is for the first load only");
                 Diagnostic::warning("loads-everything", message)
                     .at(place, "restarts here load everything")
             }
         });
+    }
+    if let Again::Resumed = again {
+        other_checkpoint(values, findings);
+    }
+    open
+}
+
+fn of_first_load(flag: &str) -> String {
+    format!(
+        "restarts that take --{flag} again: a restart here loads everything, from the job's last \
+         checkpoint"
+    )
+}
+
+/// How a job comes to load what it saved.
+#[derive(Clone, Copy)]
+enum Again {
+    /// Its test resumes it.
+    Resumed,
+    /// `--load` is `--save`: whoever starts it again resumes it.
+    Saved,
+    /// `--load` is somewhere else, or not said.
+    Elsewhere,
+}
+
+fn again(job: &GivenJob, values: &Values<'_>) -> Again {
+    if job.resumes() {
+        return Again::Resumed;
+    }
+    match (folder(values, "load"), folder(values, "save")) {
+        (Some(load), Some(save)) if load == save => Again::Saved,
+        _ => Again::Elsewhere,
+    }
+}
+
+/// The names on the path of a folder, as written.
+fn folder<'v>(values: &'v Values<'_>, dest: &str) -> Option<Vec<&'v str>> {
+    let text = match &values.setting(dest)?.value {
+        Value::Text(text) | Value::Variable(text) => text,
+        _ => return None,
+    };
+    let (root, names) = match text.strip_prefix('/') {
+        Some(rest) => ("/", rest),
+        None => ("", text.as_str()),
+    };
+    let is_name = |name: &&str| !matches!(*name, "" | ".");
+    let path = std::iter::once(root).chain(names.split('/').filter(is_name));
+    Some(path.collect())
+}
+
+/// A test's resume from another checkpoint than the last one but one that the first run saved.
+fn other_checkpoint(values: &Values<'_>, findings: &mut Findings) {
+    let mut refuse = |dest: &str, message: &str, label: &str| {
+        let place = values.place(dest);
+        findings.push(
+            Diagnostic::error("not-simulated", message)
+                .at(place, label)
+                .with_note("a resume here goes on from the last checkpoint before the end"),
+        );
+    };
+    if values.is_given("ckpt_step") {
+        let message = "`--ckpt-step` needs a resume from a step of its own";
+        refuse("ckpt_step", message, "not the last checkpoint");
+    }
+    let is_written = |path: &Vec<&str>| !path.iter().any(|name| name.contains('$'));
+    let (load, save) = (folder(values, "load"), folder(values, "save"));
+    if let (Some(load), Some(save)) = (load.filter(is_written), save.filter(is_written))
+        && load != save
+    {
+        let message = "this test loads from another folder than it saves to";
+        refuse("load", message, "not where its first run saves");
     }
 }
 

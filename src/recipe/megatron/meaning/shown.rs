@@ -199,6 +199,33 @@ pub(super) fn check_formats(values: &Values<'_>, findings: &mut Findings) {
     }
 }
 
+/// Attributes that `validate_args` makes the same.
+const SAME: [(&str, &str); 3] = [
+    ("encoder_num_layers", "num_layers"),
+    ("encoder_seq_length", "seq_length"),
+    (
+        "transformer_pipeline_model_parallel_size",
+        "pipeline_model_parallel_size",
+    ),
+];
+
+/// Refuses a log that shows two values where Megatron has one.
+pub(super) fn check_same(values: &Values<'_>, findings: &mut Findings) {
+    for (one, other) in SAME {
+        if !values.is_given(one) || values.integer(one) == values.integer(other) {
+            continue;
+        }
+        let message = format!("`{one}` is not `{other}`");
+        findings.push(
+            Diagnostic::error("contradiction", message)
+                .at(values.place(one), "another number here")
+                .with_context(Some(values.place(other)), "than here")
+                .with_note("validate_args makes them the same, and a log shows what it made")
+                .with_help("give the block as one job printed it"),
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@ mod every_argument;
 mod full_size;
 mod programs;
 mod resolved;
+mod restarts;
 mod second_run;
 
 use std::path::Path;
@@ -86,6 +87,9 @@ fn dump(attributes: &[(&str, &str)]) -> Read {
 /// A job log with a block of nothing but `attributes`.
 fn block(attributes: &[(&str, &str)]) -> Read {
     let mut text = "------------------------ arguments ------------------------\n".to_string();
+    // As Megatron sorts them.
+    let mut attributes = attributes.to_vec();
+    attributes.sort_by_key(|(name, _)| name.to_ascii_lowercase());
     for (name, value) in attributes {
         let dots = ".".repeat(48usize.saturating_sub(name.len()));
         text.push_str(&format!("  {name} {dots} {value}\n"));
@@ -110,7 +114,9 @@ const DUMPED: [(&str, &str); 12] = [
 ];
 
 fn dumped(more: &[(&str, &str)]) -> Read {
-    dump(&[&DUMPED, more].concat())
+    let is_other = |(name, _): &&(&str, &str)| !more.iter().any(|(other, _)| other == name);
+    let own: Vec<(&str, &str)> = DUMPED.iter().filter(is_other).copied().collect();
+    dump(&[&own, more].concat())
 }
 
 fn errors(read: &Read) -> Vec<&Diagnostic> {

@@ -94,6 +94,16 @@ impl<'a> Values<'a> {
                     findings.push(unset(argument, text, given));
                 }
                 let dest = argument.dest();
+                // `validate_args` makes none of no experts.
+                let value = match (argument.name, value) {
+                    ("num-experts", Value::Int(0)) => Value::Nothing,
+                    (_, value) => value,
+                };
+                if let Some(finding) = self.contradicted(&dest, &value, given) {
+                    let reason = finding.message.clone();
+                    findings.push(finding);
+                    return Reading::Refused(reason);
+                }
                 let setting = Setting {
                     argument,
                     value,
@@ -112,6 +122,22 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// A log shows what one job ended up with: where it says two things, it is none.
+    fn contradicted(&self, dest: &str, value: &Value, given: &GivenArgument) -> Option<Diagnostic> {
+        let earlier = self.settings.get(dest)?;
+        if !is_attribute(&given.flag) || earlier.value == *value {
+            return None;
+        }
+        let (first, second) = (escaped(&earlier.given.flag), escaped(&given.flag));
+        let message = format!("`{second}` and `{first}` are one argument, and have two values");
+        Some(
+            Diagnostic::error("contradiction", message)
+                .at(&given.value_place, "this one")
+                .with_context(Some(&earlier.given.value_place), "and this one")
+                .with_help("give the block as one job printed it"),
+        )
+    }
+
     pub fn setting(&self, dest: &str) -> Option<&Setting<'a>> {
         debug_assert!(self.catalogue.attribute(dest).is_some(), "no {dest}");
         self.settings.get(dest)
@@ -121,9 +147,7 @@ impl<'a> Values<'a> {
     /// `validate_args`.
     pub fn resolved(&self, dest: &str) -> Option<&Value> {
         let setting = self.setting(dest)?;
-        let flag = &setting.given.flag;
-        let is_attribute = !flag.starts_with("--") && !flag.contains('.');
-        is_attribute.then_some(&setting.value)
+        is_attribute(&setting.given.flag).then_some(&setting.value)
     }
 
     /// Whether gradients are summed in bf16: DistributedDataParallel's `grad_reduce_in_fp32` is
@@ -242,6 +266,11 @@ impl<'a> Values<'a> {
         };
         switches.iter().find(on).copied()
     }
+}
+
+/// Whether a name is one of a dump.
+fn is_attribute(name: &str) -> bool {
+    !name.starts_with("--") && !name.contains('.')
 }
 
 fn same(word: &str, argument: &Argument) -> bool {

@@ -58,23 +58,39 @@ pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (
     )
 }
 
+/// Tokenizers that take their size from `--vocab-size`, and what they add to it: an end of
+/// documents (`NullTokenizer`, `megatron/core/tokenizers/text/libraries/null_tokenizer.py`).
+/// Others do not read it (`build_tokenizer`).
+const SAID: [(&str, u64); 2] = [("NullTokenizer", 1), ("TikTokenizer", 0)];
+
 fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
-    if let Some(size) = values
-        .integer("vocab_size")
-        .and_then(|n| u64::try_from(n).ok())
-    {
-        return (size, format!("--vocab-size {size}"));
-    }
+    let said = values.integer("vocab_size");
+    let said = said.and_then(|said| u64::try_from(said).ok());
     let Some(tokenizer) = values.text("tokenizer_type") else {
         return (
             GPT2,
             format!("GPT2BPETokenizer's {GPT2} words, the default of pretrain_gpt.py"),
         );
     };
+    let more = SAID.iter().find(|(name, _)| *name == tokenizer);
+    if let (Some((_, more)), Some(size)) = (more, said) {
+        let added = if *more > 0 {
+            format!(" + {more}")
+        } else {
+            String::new()
+        };
+        return (
+            size.saturating_add(*more),
+            format!("{tokenizer}'s --vocab-size {size}{added}"),
+        );
+    }
     if let Some((_, size)) = SIZES.iter().find(|(name, _)| *name == tokenizer) {
         return (*size, format!("{tokenizer}'s {size} words"));
     }
-    let message = format!("the size of the vocabulary stands in {tokenizer}'s files");
+    let message = match more {
+        Some(_) => format!("{tokenizer} takes its size from `--vocab-size`, which is not given"),
+        None => format!("the size of the vocabulary stands in {tokenizer}'s files"),
+    };
     findings.push(
         Diagnostic::warning("assumed-vocabulary", message)
             .at(

@@ -47,6 +47,8 @@ fn the_kind_follows_from_name_and_content() {
     assert_eq!(kind("a", &kept), Some(GivenKind::CommandLine));
     let kept = format!("torchrun a.py --a\n# {block}");
     assert_eq!(kind("A.SBATCH", &kept), Some(GivenKind::CommandLine));
+    let kept = format!("\n\n#!/bin/bash\ntorchrun a.py --a\n{block}");
+    assert_eq!(kind("a", &kept), Some(GivenKind::CommandLine));
     assert_eq!(kind("a.sh", ""), Some(GivenKind::CommandLine));
     assert_eq!(kind("a", "--num-layers 4"), Some(GivenKind::CommandLine));
     assert_eq!(
@@ -56,6 +58,108 @@ fn the_kind_follows_from_name_and_content() {
     let (job, found) = given("a", "nothing of the sort");
     assert!(job.is_none());
     assert_eq!(found[0].code, "not-megatron");
+}
+
+/// A job's block of arguments, `mark` before each line.
+fn block(mark: &str) -> String {
+    let line = format!("  lr {} 0.1", ".".repeat(46));
+    let lines = ["---- arguments ----", &line, "---- end of arguments ----"];
+    lines.map(|line| format!("{mark}{line}\n")).concat()
+}
+
+#[test]
+fn a_log_in_a_comment_is_no_log() {
+    let yaml = format!("MODEL_ARGS:\n  --lr: 1\n{}", block("# "));
+    for (name, text, kind) in [
+        (
+            "c/model_config.yaml",
+            yaml.as_str(),
+            GivenKind::FunctionalTest,
+        ),
+        ("c/test", &yaml, GivenKind::FunctionalTest),
+        (
+            "c/test",
+            &format!("{}{yaml}", block("#")),
+            GivenKind::FunctionalTest,
+        ),
+        (
+            "list.args",
+            &format!("--lr 1\n{}", block("# ")),
+            GivenKind::CommandLine,
+        ),
+        (
+            "list.txt",
+            &format!("--lr 1\n{}", block(" #")),
+            GivenKind::CommandLine,
+        ),
+        (
+            "launch",
+            &format!("torchrun a.py --lr 1\n{}", block("# 0: ")),
+            GivenKind::CommandLine,
+        ),
+        (
+            "launch",
+            &format!("torchrun a.py --lr 1\n{}", block("0: # ")),
+            GivenKind::CommandLine,
+        ),
+    ] {
+        let (job, found) = given(name, text);
+        let job = job.unwrap_or_else(|| panic!("{text}: {found:?}"));
+        assert_eq!(job.kind, kind, "{text}");
+        let argument = &job.phases[0].arguments[0];
+        assert_eq!(argument.value, GivenValue::Text("1".into()), "{text}");
+    }
+    let heading = "MODEL_ARGS:\n# ---- arguments ----\n  --lr: 1\n";
+    assert_eq!(job(heading).kind, GivenKind::FunctionalTest);
+    // A launcher's own marks are none of these.
+    for mark in ["0: ", "[rank0]:", "2026-01-01 10:00:00 "] {
+        let (job, found) = given("job", &block(mark));
+        assert_eq!(job.unwrap().kind, GivenKind::ArgumentDump, "{found:?}");
+    }
+}
+
+#[test]
+fn a_log_and_a_job_in_one_file_are_refused() {
+    let block = block("");
+    for beside in [
+        "--lr 1",
+        "torchrun a.py --lr 1",
+        "A=1 B=2 /usr/bin/torchrun a.py",
+        "srun a",
+        "\"$RUN\" a.py",
+        "export A=1",
+        "MODEL_ARGS:",
+        "'ENV_VARS' : ",
+    ] {
+        for text in [format!("{block}{beside}\n"), format!("{beside}\n{block}")] {
+            let (job, found) = given("job.txt", &text);
+            assert!(job.is_none(), "{text}");
+            assert_eq!(found[0].code, "two-kinds", "{text}");
+            let (place, _) = found[0].place.as_ref().unwrap();
+            assert!(
+                text[place.span.clone()].starts_with(beside.trim()),
+                "{text}"
+            );
+            // A job's output may show what was run.
+            let (job, found) = given("job.log", &text);
+            assert!(job.is_some(), "{found:?}");
+        }
+    }
+    for beside in [
+        "NCCL_ALGO=Ring",
+        "time to initialize megatron (seconds): 1",
+        "srun: job 1 queued",
+        "+ torchrun a.py --lr 1",
+        "INFO: use --lr",
+        "# torchrun a.py",
+        "",
+    ] {
+        let (job, found) = given("job.txt", &format!("{beside}\n{block}{beside}\n"));
+        assert!(job.is_some(), "{beside}: {found:?}");
+    }
+    // In what was never ended, everything stands beside it.
+    let (_, found) = given("job", "---- arguments ----\ntorchrun a.py --lr 1\n");
+    assert_eq!(found[0].code, "two-kinds");
 }
 
 #[test]
@@ -135,7 +239,7 @@ fn odd_values_are_told() {
         ["script-not-run"]
     );
     assert_eq!(
-        codes("--a: b\nMODEL_ENV_VARS: {MODEL_ARGS_7: {A: 1}}"),
+        codes("--a: b\nMODEL_ENV_VARS: {MODEL_ARGS_7: {GPUS_PER_NODE: 1}}"),
         ["no-such-phase"]
     );
 }
@@ -151,6 +255,15 @@ fn broken_files_are_refused_with_their_places() {
     refused("MODEL_ARGS:\n  --b: 1\n  --a:\n", "empty-value", 3);
     refused("MODEL_ARGS:\n  --b: 1\n  --a: \" \"\n", "empty-value", 3);
     refused("MODEL_ARGS:\n  --a b: 1\n", "bad-flag", 2);
+    // As its words are passed on, argparse would see no flag.
+    refused("MODEL_ARGS:\n  --b: 1\n  lr: 1e-4\n", "bad-flag", 3);
+    refused("MODEL_ARGS:\n  --b: 1\n  -lr: 1e-4\n", "bad-flag", 3);
+    refused("MODEL_ARGS:\n  a.b: 1\n  --a b: 1\n", "bad-flag", 3);
+    let of_phase = "MODEL_ARGS: {--a: 1}\nMODEL_ENV_VARS:\n  MODEL_ARGS:\n    ";
+    refused(&format!("{of_phase}NCCL_ALGO: Ring\n"), "bad-variable", 4);
+    let both = format!("ENV_VARS: {{GPUS_PER_NODE: 4}}\n{of_phase}GPUS_PER_NODE: 2\n");
+    refused(&both, "contradiction", 5);
+    job(&both.replace(": 4", ": 2"));
     refused("MODEL_ARGS: {--a: 1}\nENV_VARS: [a]\n", "wrong-type", 2);
     refused(
         "MODEL_ARGS: {--a: 1}\nENV_VARS:\n  A B: 1\n",

@@ -3,6 +3,7 @@
 //!
 //! Sources: the manual pages of `execve` (interpreter scripts) and `sbatch`.
 
+use super::super::slurm::MARKS;
 use super::Beyond;
 
 /// Who runs a script.
@@ -12,9 +13,10 @@ pub(super) struct Runs {
 }
 
 /// Options of `sbatch` that change neither the environment nor what runs.
-const BATCH: [&str; 42] = [
+const BATCH: [&str; 43] = [
     "--account",
     "--array",
+    "--begin",
     "--chdir",
     "--comment",
     "--constraint",
@@ -116,7 +118,7 @@ pub(super) fn followed(text: &str) -> Result<(), Beyond> {
 /// Whether a comment says nothing to anyone who would change the job. `is_first`: it stands at the
 /// start of its line.
 pub(super) fn is_plain(line: &str, is_first: bool, is_behind_commands: bool) -> bool {
-    let is_batch = line.starts_with("#SBATCH");
+    let is_batch = MARKS.iter().any(|mark| line.starts_with(mark));
     // Other batch systems have their own: their options are not known here.
     let others = [
         "#PBS", "#BSUB", "#$", "#FLUX", "#flux", "#COBALT", "#OAR", "#PJM", "#MSUB",
@@ -134,7 +136,7 @@ fn is_plain_request(line: &str) -> bool {
         return false;
     }
     let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
-    if words.next() != Some("#SBATCH") {
+    if words.next().is_none_or(|word| !MARKS.contains(&word)) {
         return false;
     }
     let mut may_be_value = false;

@@ -36,6 +36,9 @@ fn plain_scripts_are_assignments_and_a_launch() {
         "A=1 B=\"$C\" torchrun a.py\nwait\nexit 0\n",
         "NCCL_ALGO=Ring python a.py &> log\nset +x\nulimit -n 4 &>> /dev/null\n",
         "#SBATCH --export=ALL --array=1-2 --mem-per-cpu=4G -D /x\nA=1 # b\n",
+        "set +e\nset +eu\n: a $B\ntrue\n#SBATCH --begin=now\ntorchrun a.py\n",
+        "NCCL_ALGO=Ring\nWORLD_SIZE=8\nexport NCCL_ALGO\ntorchrun a.py > \\\n  log\n",
+        "torchrun a.py --a 2>> \\\n \\\n log &> \\\n\tlog\n",
         "",
     ] {
         plain(text);
@@ -102,6 +105,16 @@ fn anything_else_is_beyond() {
         // Whether the program sees it is the caller's matter.
         ("WORLD_SIZE=8\npython a.py\n", "WORLD_SIZE"),
         ("NCCL_ALGO=Ring\ntorchrun a.py\n", "NCCL_ALGO"),
+        (
+            "NCCL_ALGO=Ring\ntorchrun a.py\nexport NCCL_ALGO\n",
+            "NCCL_ALGO",
+        ),
+        (
+            "export NCCL_ALGO=Ring\nNCCL_ALGO=Tree\ntorchrun a.py\n",
+            "NCCL_ALGO",
+        ),
+        ("torchrun a.py >\\\nlog\n", "\\"),
+        ("torchrun a.py 2\\\n> log\n", "\\"),
         ("A=(1) torchrun a.py\n", "A=(1) torchrun"),
         ("A=1\nA+=2 torchrun a.py\n", "A+=2 torchrun"),
         ("A=1 echo b\n", "A=1 echo"),
@@ -161,7 +174,9 @@ fn commands_of_the_shell_are_beyond() {
         ("set pipefail\n", "set pipefail"),
         ("set -- a b\n", "set --"),
         ("set -o posix\n", "set -o"),
-        ("set +e\n", "set +e"),
+        ("set +\n", "set +"),
+        ("set +o pipefail\n", "set +o"),
+        ("set +a\n", "set +a"),
         ("set -\n", "set -"),
         ("local A\n", "local"),
         ("declare A=1\n", "declare"),
@@ -314,6 +329,9 @@ fn other_shells_and_what_batch_systems_read_are_beyond() {
         "#SBATCH --job-name=\"a --nodes=4\"",
         "#SBATCH --nod=4",
         " #SBATCH --nodes=4",
+        "#SLURM --export=NONE",
+        "#SLURM --nod=4",
+        "#SLURMX",
         "#SBATCHX",
         "#PBS -v A=1",
         "#BSUB -env all",

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::super::program::Launch;
 use super::super::script::Script;
+use super::super::shell::Remark;
 use super::super::text::Text;
 
 /// Scripts of one run of the test.
@@ -371,7 +372,7 @@ fn launch(printed: &str) -> Option<Printed> {
 
 /// Whether everything about a launch is taken as known.
 fn is_resolved(launch: &Launch) -> bool {
-    let is_sure = launch.condition.is_none() && launch.remarks.is_empty();
+    let is_sure = launch.condition.is_none() && !launch.remarks.iter().any(Remark::is_doubt);
     is_sure && !launch.arguments.iter().any(Text::is_open)
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::super::launcher;
 use super::super::plain::first_beyond;
 use super::super::script::Script;
+use super::super::shell::Remark;
 use super::super::text::Text;
 use super::against_bash::{Choices, NAMES, Printed, printed};
 
@@ -60,7 +61,25 @@ fn words(choices: &mut Choices, most: usize, between: &[&str]) -> String {
 fn line(choices: &mut Choices) -> String {
     let (name, other) = (choices.of(&NAMES[..3]), choices.of(&NAMES));
     let (first, second) = (word(choices), word(choices));
-    match choices.below(18) {
+    match choices.below(20) {
+        18 => choices
+            .of(&[
+                "set +e",
+                "set +ux",
+                ":",
+                "true",
+                ": $A \"$B\"",
+                "export NCCL_ALGO",
+            ])
+            .to_string(),
+        19 => format!(
+            "NCCL_ALGO={first}\n{}",
+            choices.of(&[
+                "export NCCL_ALGO",
+                "export A NCCL_ALGO",
+                ":; export NCCL_ALGO"
+            ])
+        ),
         14 => format!(
             "N={}",
             choices.of(&["8", "3", "12", "08", "8x", "$A", "$N"])
@@ -116,6 +135,10 @@ fn script(seed: u64) -> String {
         " # e",
         ";",
         " &> log",
+        " > \\\n  log",
+        " 2>> \\\n \\\n--log >> \\\n log",
+        " --x > \\\n  log --y",
+        " 2>&1 | tee \\\n  log",
         "\nwait\nexit 1",
     ]);
     let before = match choices.below(6) {
@@ -134,10 +157,10 @@ fn script(seed: u64) -> String {
 
 /// A script with something put in, or taken out.
 fn changed(script: &str, choices: &mut Choices) -> String {
-    const ODD: [&str; 40] = [
+    const ODD: [&str; 42] = [
         "'", "\"", "\\", "\n", " ", "$", "`", "(", ")", "#", ";", "&", "|", ">", "<", "*", "~",
         "=", "+", "[", "{", "}", "-", "!", "${A", "A=", "\t", "export ", "--", "$1", "${L[@]}",
-        "\\\n", "A+=", "L=(", "5>", "2>&1", " #", "$'", "}\"", "^",
+        "\\\n", " > \\\n ", " 2>\\\n", "A+=", "L=(", "5>", "2>&1", " #", "$'", "}\"", "^",
     ];
     let mut text: Vec<char> = script.chars().collect();
     for _ in 0..1 + choices.below(2) {
@@ -168,7 +191,7 @@ fn agrees(script: &str, printed: &Printed) -> bool {
     let is_plain = launcher::is_plain(&launch.before, program);
     let mut all = launch.arguments.iter().chain(&launch.before);
     let is_open = all.any(Text::is_open);
-    if !is_plain || is_open || !launch.remarks.is_empty() {
+    if !is_plain || is_open || launch.remarks.iter().any(Remark::is_doubt) {
         return false;
     }
     assert!(

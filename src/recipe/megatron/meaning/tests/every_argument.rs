@@ -184,7 +184,7 @@ const BESIDE: [&str; 11] = [
     "--group-query-attention",
     "--overlap-grad-reduce --use-distributed-optimizer",
     "--grad-reduce-in-bf16 --use-distributed-optimizer",
-    "--tensor-model-parallel-size 2 --vocab-size 50001",
+    "--tensor-model-parallel-size 2 --tokenizer-type TikTokenizer --vocab-size 50001",
     "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
     "--transformer-impl local",
     "--use-persistent-ckpt-worker",

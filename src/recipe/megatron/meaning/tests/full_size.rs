@@ -305,7 +305,7 @@ fn rules_of_a_recipe_point_at_arguments() {
         "--tensor-model-parallel-size 4294967295 --pipeline-model-parallel-size 4294967295",
         "--hidden-size 4294967295",
         "--make-vocab-size-divisible-by 9223372036854775807",
-        "--vocab-size 9223372036854775807",
+        "--tokenizer-type NullTokenizer --vocab-size 9223372036854775807",
         "--micro-batch-size 4294967295",
     ] {
         assert!(!errors(&line("", args)).is_empty(), "{args}");
@@ -387,6 +387,67 @@ fn a_vocabulary_is_not_padded_to_multiples_of_nothing() {
         let (place, _) = found[0].place.as_ref().expect("a place");
         assert_eq!(&place.source.text[place.span.clone()], unit);
     }
-    let read = line("", "--make-vocab-size-divisible-by 1 --vocab-size 1004");
+    let words = "--make-vocab-size-divisible-by 1 --tokenizer-type TikTokenizer --vocab-size 1004";
+    let read = line("", words);
     assert_eq!(read.understood.recipe.unwrap().padded_vocab_size, 1004);
+}
+
+#[test]
+fn a_vocabulary_has_the_size_that_its_tokenizer_says() {
+    for (args, size, is_assumed) in [
+        // An end of documents is one more word.
+        (
+            "--tokenizer-type NullTokenizer --vocab-size 1024",
+            1_152,
+            false,
+        ),
+        (
+            "--tokenizer-type NullTokenizer --vocab-size 1023",
+            1_024,
+            false,
+        ),
+        (
+            "--tokenizer-type NullTokenizer --vocab-size 131072 --tensor-model-parallel-size 2",
+            131_328,
+            false,
+        ),
+        (
+            "--tokenizer-type TikTokenizer --vocab-size 1024",
+            1_024,
+            false,
+        ),
+        ("--tokenizer-type TikTokenizer", 131_072, false),
+        // The others do not read it.
+        ("--vocab-size 1000", 50_304, false),
+        (
+            "--tokenizer-type GPT2BPETokenizer --vocab-size 1000",
+            50_304,
+            false,
+        ),
+        (
+            "--tokenizer-type Llama2Tokenizer --vocab-size 1000",
+            32_000,
+            false,
+        ),
+        (
+            "--tokenizer-type HuggingFaceTokenizer --vocab-size 1000",
+            50_304,
+            true,
+        ),
+        ("--tokenizer-type NullTokenizer", 50_304, true),
+        (
+            "--tokenizer-type NullTokenizer --vocab-size 1024 --padded-vocab-size 1024",
+            1_024,
+            false,
+        ),
+    ] {
+        let read = line("", args);
+        let told = read
+            .findings
+            .iter()
+            .any(|found| found.code == "assumed-vocabulary");
+        assert_eq!(told, is_assumed, "{args}");
+        let recipe = read.understood.recipe.unwrap_or_else(|| panic!("{args}"));
+        assert_eq!(recipe.padded_vocab_size, size, "{args}");
+    }
 }

@@ -198,3 +198,54 @@ fn a_word_of_a_log_that_would_be_followed_is_a_known_one() {
         assert_eq!(codes, expected, "{name} {word}");
     }
 }
+
+#[test]
+fn a_log_that_says_one_thing_twice_is_refused() {
+    for (more, code) in [
+        (
+            &[("fp8", "hybrid"), ("fp8_format", "None")][..],
+            "contradiction",
+        ),
+        (&[("encoder_num_layers", "7")], "contradiction"),
+        (&[("encoder_seq_length", "32")], "contradiction"),
+        (
+            &[("transformer_pipeline_model_parallel_size", "4")],
+            "contradiction",
+        ),
+        (&[("deterministic_mode", "'True'")], "wrong-value"),
+        (&[("deterministic_mode", "true")], "wrong-value"),
+        (&[("micro_batch_size", "[1]")], "wrong-value"),
+        (&[("micro_batch_size", "'1'")], "wrong-value"),
+        (&[("lr_decay_style", "'cosine'")], "wrong-value"),
+    ] {
+        let read = dumped(more);
+        let found = errors(&read);
+        let has = found.iter().any(|found| found.code == code);
+        assert!(has, "{more:?}: {found:?}");
+        assert!(read.understood.recipe.is_none(), "{more:?}");
+    }
+    for more in [
+        &[("fp8", "None"), ("fp8_format", "None")][..],
+        &[("encoder_num_layers", "4"), ("encoder_seq_length", "64")],
+        &[("transformer_pipeline_model_parallel_size", "1")],
+        &[("num_experts", "0")],
+        &[("deterministic_mode", "False")],
+    ] {
+        let read = dumped(more);
+        assert!(
+            read.understood.recipe.is_some(),
+            "{more:?}: {:?}",
+            errors(&read)
+        );
+    }
+}
+
+#[test]
+fn no_experts_are_none_and_torchs_ddp_is_another() {
+    assert!(line("", "--num-experts 0").understood.recipe.is_some());
+    assert!(line("", "--num-experts 2").understood.recipe.is_none());
+    assert!(line("", "--DDP-impl local").understood.recipe.is_some());
+    let read = line("", "--DDP-impl torch");
+    assert_eq!(errors(&read)[0].code, "not-simulated");
+    assert_eq!(verdict(&read, "--DDP-impl").0, Verdict::Unsupported);
+}
