@@ -31,7 +31,13 @@ pub(super) struct DoctorArgs {
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Exit {
-    let adapters = guarded(|| Ok(found())).unwrap_or_else(|failure| {
+    // Where it gets too little memory, a driver may end the process.
+    let limited = room::too_tight_for_a_driver();
+    let listed = guarded(|| match limited {
+        Some(_) => Ok(Vec::new()),
+        None => Ok(found()),
+    });
+    let adapters = listed.unwrap_or_else(|failure| {
         let reason = escaped(&failure.reason).into_owned();
         output::talk(&format!("adapters cannot be listed: {reason}"));
         Vec::new()
@@ -56,7 +62,7 @@ pub(super) fn run(args: &DoctorArgs) -> Exit {
     }
     if !has_adapter && doctor.adapters_built {
         doctor.unset = unset_command(&doctor.variables);
-        doctor.limited = room::too_tight_for_a_driver();
+        doctor.limited = limited;
         let os_release = std::fs::read_to_string("/etc/os-release").ok();
         doctor.install = Some(install_command(std::env::consts::OS, os_release.as_deref()));
     }

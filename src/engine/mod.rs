@@ -161,7 +161,7 @@ pub enum EngineError {
 
 /// What to do where the system gives no more threads.
 pub(crate) const MORE_THREADS: &str = "raise the limit of processes and threads (`ulimit -u`, \
-     `pids.max` of a container), or check with `--workers 1` or fewer ranks";
+     `pids.max` of a container), or check fewer ranks or with fewer `--workers`";
 
 impl EngineError {
     /// What to do next, for a person at a command line who chose `engine`. An adapter's errors come
@@ -199,7 +199,7 @@ impl EngineError {
             }
             EngineError::DriverMemory { .. } => {
                 "raise what limits memory (`ulimit -v`, `ulimit -d`, a container's limit), or \
-                 check with `--workers 1`, which opens the adapter once"
+                 check with `--workers 2`: beyond that each worker opens the adapter once more"
             }
             EngineError::Threads { .. } => MORE_THREADS,
             EngineError::Device { .. } | EngineError::Timeout { .. } if on_cpu => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::prove::oracle::reference::serial_recipe;
 use crate::recipe::Recipe;
 use crate::scenario::{OracleKind, Scenario};
 use crate::train::{OptionsError, TrainOptions};
@@ -37,8 +38,13 @@ pub struct Memory {
     pub arenas: u64,
     pub snapshots: u64,
     pub states: u64,
+    /// The serial model of REF, and what is compared with it.
+    pub serial: u64,
     pub host: u64,
 }
+
+/// Whole states of the serial model that a comparison holds: measured.
+const SERIAL_STATES: u64 = 8;
 
 impl Memory {
     /// # Errors
@@ -64,15 +70,23 @@ impl Memory {
                 _ => arenas.saturating_mul(cuts + 1),
             },
             states: states.saturating_mul(copies),
+            serial: serial(scenario),
             host: PROCESS_BYTES + HOST_BYTES_A_RANK * u64::from(ranks_most(scenario)),
         })
     }
 
     /// All of it, in bytes.
     pub fn total(&self) -> u64 {
-        [self.arenas, self.snapshots, self.states, self.host]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        let Memory {
+            arenas,
+            snapshots,
+            states,
+            serial,
+            host,
+            ..
+        } = *self;
+        let parts = [arenas, snapshots, states, serial, host];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -105,6 +119,16 @@ pub(super) fn largest_arena(scenario: &Scenario) -> Result<u64, OptionsError> {
         largest = words.fold(largest, u64::max);
     }
     Ok(largest)
+}
+
+/// Bytes that comparing values with a serial model takes; none where one rank cannot take the step,
+/// and nothing is compared.
+fn serial(scenario: &Scenario) -> u64 {
+    if !scenario.oracles.contains(&OracleKind::REF) {
+        return 0;
+    }
+    let (arenas, states) = sizes(&serial_recipe(&scenario.recipe)).unwrap_or_default();
+    arenas.saturating_add(states.saturating_mul(SERIAL_STATES))
 }
 
 /// Bytes of all ranks' arenas, and of all that they persist.
@@ -215,12 +239,13 @@ impl std::fmt::Display for Memory {
         write!(
             f,
             "{:.1} GiB of memory: {} ranks, {:.1} GiB; copies at cuts, {:.1} GiB; checkpoints, \
-             {:.1} GiB; threads and process, {:.1} GiB",
+             {:.1} GiB; a serial model, {:.1} GiB; threads and process, {:.1} GiB",
             gib(self.total()),
             self.ranks,
             gib(self.arenas),
             gib(self.snapshots),
             gib(self.states),
+            gib(self.serial),
             gib(self.host),
         )
     }
@@ -326,6 +351,7 @@ mod tests {
         let more = of("[[1], [2, 3]]", r#"["RES"]"#);
         let followed = of("[[1]]", r#"["RES", "REF"]"#);
         assert_eq!(3 * followed.states, 7 * few.states);
+        assert!(few.serial == 0 && followed.serial > 0);
         assert_eq!(few.snapshots, 2 * few.arenas);
         assert_eq!(more.snapshots, 4 * few.arenas);
         assert_eq!(3 * more.states, 5 * few.states);

@@ -377,7 +377,7 @@ mod tests {
         };
         let (memory, help) = told("Cpu", "Not enough memory left.");
         assert!(matches!(memory, EngineError::DriverMemory { .. }));
-        for limit in ["ulimit -v", "ulimit -d", "container", "--workers 1"] {
+        for limit in ["ulimit -v", "ulimit -d", "container", "--workers 2"] {
             assert!(help.contains(limit), "{help}");
         }
         let (threads, help) = told("Cpu", "Parent device is lost");

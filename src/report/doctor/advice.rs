@@ -23,10 +23,10 @@ const ONLY_FILES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 /// Hide drivers by their names; empty ones are as not set.
 const BY_NAME: [&str; 2] = ["VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"];
 
-/// Folders to look in, and those that systems install into: desktops set the variables, too, and
+/// Folders to look in, and that which systems install into: desktops set the variables, too, and
 /// do no harm. Empty ones are as not set.
 const FOLDERS: [(&str, &[&str]); 2] = [
-    ("XDG_DATA_DIRS", &["/usr/share", "/usr/local/share"]),
+    ("XDG_DATA_DIRS", &["/usr/share"]),
     ("XDG_CONFIG_DIRS", &["/etc/xdg"]),
 ];
 

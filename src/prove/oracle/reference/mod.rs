@@ -22,6 +22,7 @@ use crate::world::{Observer, RunOptions, RunRecord};
 
 pub use contribution::{Fault, Finding};
 use provenance::Provenance;
+pub(in crate::prove) use value::serial_recipe;
 use value::{Both, ValueWatch};
 pub use value::{ComparedTensor, Quantity, Values};
 

@@ -18,9 +18,13 @@ const SAMPLES: usize = 8;
 /// with the mean square of all, and the size is taken `1 + 64 / n^2` times for `n` values, which
 /// exceeds the quantiles of Student's t (at a level of `1e-8` and 16 deviations) down to `n = 8`.
 ///
+/// An element that a few large terms make has errors beyond those of its row and column, in either
+/// precision: its own error counts where it is the larger one.
+///
 /// To first order errors are linear in the roundings; the term behind it has the size of the error
 /// again, relative to the value: `1 + l e` times for a relative error `e`, `l` deviations away.
 pub(super) struct Scales {
+    errors: Vec<f64>,
     rows: Vec<f64>,
     columns: Vec<f64>,
     all: f64,
@@ -29,11 +33,6 @@ pub(super) struct Scales {
     /// The size of the errors by that of the values.
     relative: f64,
 }
-
-/// Errors by values up to which errors are linear in the roundings. Behind it a value has turned
-/// over: what it would have gone on to with larger roundings, or does with smaller ones, is not
-/// known.
-const LINEAR_MAX: f64 = 0.25;
 
 impl Scales {
     /// Of the errors of these values.
@@ -64,6 +63,7 @@ impl Scales {
             (false, false) => squares.len(),
         };
         Scales {
+            errors: errors.to_vec(),
             rows: match has_rows {
                 true => (0..rows).map(by_row).collect(),
                 false => vec![all; rows],
@@ -79,11 +79,6 @@ impl Scales {
         }
     }
 
-    /// Whether errors of this size say how large others are.
-    pub fn is_linear(&self) -> bool {
-        self.relative <= LINEAR_MAX
-    }
-
     /// The size of the errors by that of the values.
     pub fn relative(&self) -> f64 {
         self.relative
@@ -95,7 +90,8 @@ impl Scales {
         }
         let columns = self.columns.len();
         let (row, column) = (element / columns, element % columns);
-        self.factor * (self.rows[row] * self.columns[column] / self.all).sqrt()
+        let modelled = (self.rows[row] * self.columns[column] / self.all).sqrt();
+        self.factor * modelled.max(self.errors[element])
     }
 }
 

@@ -27,9 +27,6 @@
 //! An fp32 recipe is measured by the bf16 run as well: its errors are `2^-16` of those, times the
 //! longest sum of a step, as it rounds at each addition where the other rounds at stores.
 //!
-//! Where the two precisions are further apart than `bound::LINEAR_MAX` of the values, errors are not
-//! linear any more: such a tensor is not compared, and the report says which.
-//!
 //! The sum over microbatches and data-parallel ranks is bounded apart, by Higham's
 //! `gamma_n = n u / (1 - n u)` times the sum of magnitudes, with the `u` of each type that it is
 //! rounded to, and `gamma_{1+T}` in the type of activations for partial sums whose error the sample
@@ -54,6 +51,7 @@ use crate::world::{RunRecord, WorldError};
 
 use bound::ratio;
 pub use serial::NoModel;
+pub(in crate::prove) use serial::recipe as serial_recipe;
 use step::Comparison;
 pub(super) use watch::{Both, ValueWatch};
 
@@ -264,10 +262,8 @@ pub(super) fn compare(
     };
     for step in 1..last + 1 {
         let compared = match comparison.step(step) {
-            Err(CheckError::World(WorldError::Engine {
-                source: source @ EngineError::OutOfMemory { .. },
-                ..
-            })) => {
+            // Of the serial run, as no other is made here.
+            Err(CheckError::World(WorldError::Engine { source, .. })) if is_too_small(&source) => {
                 let mut values = too_large(&source);
                 values.steps = comparison.values.steps;
                 values.compared = comparison.values.compared;
@@ -288,6 +284,14 @@ pub(super) fn compare(
         comparison.values.steps = step;
     }
     Ok(comparison.values)
+}
+
+/// Whether the engine has not the room, or the reach, for one rank that takes the whole step.
+fn is_too_small(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::OutOfMemory { .. } | EngineError::CutShort { .. } | EngineError::Limits { .. }
+    )
 }
 
 fn too_large(why: &impl std::fmt::Display) -> Values {

@@ -180,7 +180,7 @@ impl Serial {
 }
 
 /// What is the recipe's own, without everything that several ranks need.
-fn recipe(parallel: &Recipe) -> Recipe {
+pub(in crate::prove) fn recipe(parallel: &Recipe) -> Recipe {
     Recipe {
         world_size: 1,
         tensor_model_parallel_size: 1,

@@ -126,10 +126,6 @@ impl<'a> Comparison<'a> {
         (serial, other): (&SerialStep, &SerialStep),
     ) {
         let scales = Scales::of(&distances(&serial.losses, &other.losses), &serial.losses, 1);
-        if !scales.is_linear() {
-            self.turned_over(step, &[Quantity::TokenLosses.to_string()]);
-            return;
-        }
         let found = losses
             .iter()
             .map(|of_rank| distances(of_rank, &serial.losses));
@@ -148,16 +144,11 @@ impl<'a> Comparison<'a> {
         (serial, other): (&SerialStep, &SerialStep),
     ) {
         let (columns, allowed) = (self.own.columns(), self.allowed);
-        let mut turned = Vec::new();
         for (place, (name, own)) in serial.gradients.iter().enumerate() {
             let tensor = gradients.tensor(CARRIER.0, name);
             let tensor = tensor.expect("both are of one model");
             let errors = distances(own, &other.gradients[place].1);
             let scales = Scales::of(&errors, own, columns[name]);
-            if !scales.is_linear() {
-                turned.push(format!("{} `{name}`", Quantity::Gradient));
-                continue;
-            }
             let found = distances(&floats(tensor.words.clone()), own);
             let magnitudes = &serial.magnitudes[place].1;
             let elements = found.into_iter().enumerate().map(|(at, distance)| {
@@ -167,28 +158,12 @@ impl<'a> Comparison<'a> {
             self.add(step, Quantity::Gradient, name, elements);
             self.conditioned(&scales);
         }
-        self.turned_over(step, &turned);
     }
 
     /// Of the tensor that was compared last.
     fn conditioned(&mut self, scales: &Scales) {
         let last = self.values.compared.last_mut();
         last.expect("one was compared").conditioning = scales.relative();
-    }
-
-    /// Tensors that are as far from themselves in the other precision as no bound goes.
-    fn turned_over(&mut self, step: u32, tensors: &[String]) {
-        let Some(first) = tensors.first() else {
-            return;
-        };
-        let more = match tensors.len() {
-            1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
-        self.values.not_compared.push(format!(
-            "values of {first}{more} of step {step} with a serial model's: rounding to bf16 or \
-             not changes them by more than a quarter"
-        ));
     }
 
     /// Norm and coefficient, which all ranks must have alike.
