@@ -258,7 +258,7 @@ fn a_plain_script_is_read_as_bash_reads_it() {
     for (script, printed) in all.iter().zip(&printed) {
         match printed.as_deref() {
             Some([one]) => known += usize::from(agrees(script, one)),
-            // A redirection to no file.
+            // A redirection to what is no file's name.
             Some([]) | None => {}
             Some(several) => panic!("{} launches\n{script}", several.len()),
         }
