@@ -24,9 +24,12 @@ pub(super) struct Printed {
 /// Variables of the scripts.
 pub(super) const NAMES: [&str; 4] = ["A", "B", "C", "NCCL_ALGO"];
 
-/// Stands in for the launcher, and runs each script in a shell of its own.
+/// Stands in for the launcher, and runs each script in a shell of its own. It tells what it was
+/// given beside the script's own redirections, which would hide it.
 const DRIVER: &str = r#"
-torchrun() {
+exec 9>&1
+torchrun() { told "$@" >&9; }
+told() {
   local _name
   printf 'launch'
   printf '\037%s' "$@"
