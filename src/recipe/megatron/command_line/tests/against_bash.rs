@@ -43,7 +43,7 @@ told() {
 }
 for script in $(seq 0 $(($1 - 1))); do
   printf 'script\035'
-  ( set --; ulimit -t 5; . "./$script.sh" ) 2>errors </dev/null
+  ( set --; ulimit -t 5; . "./$script.sh" ) >/dev/null 2>errors </dev/null
   [[ $(<errors) == *@(error|unexpected)* ]] && printf 'failed\035'
   printf '\034'
 done
