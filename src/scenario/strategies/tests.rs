@@ -115,7 +115,7 @@ fn recipes_differ_in_their_course() {
         microbatches: 5,
         ..Limits::default()
     };
-    let mut drawn = (0..300).map(|_| {
+    let mut drawn = (0..3_000).map(|_| {
         recipes_within(five)
             .new_tree(&mut runner)
             .unwrap()
