@@ -122,6 +122,7 @@ pub fn check(
             Ok(remedies) => remedies,
             // What the straight run showed stands.
             Err(CheckError::Stopped(stop)) => {
+                drop_ordered(&mut findings);
                 findings.stopped = Some(*stop);
                 Vec::new()
             }

@@ -89,6 +89,16 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if let Some(snapshots) = &findings.snapshots {
         grade = grade.max(of_snapshots(snapshots));
     }
+    // Queries of other runs than the straight one are answered in one way only.
+    let others = findings
+        .resumptions
+        .as_ref()
+        .is_some_and(|found| !found.is_empty())
+        || !findings.reshardings.is_empty()
+        || !findings.topo.is_empty();
+    if session.scenario.checkpoint.polls && others {
+        grade = grade.max(Grade::Bounded);
+    }
     let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);
     if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
         grade = grade.max(Grade::Vacuous);

@@ -160,8 +160,8 @@ impl Joint {
             let power = DEPTH - 1;
             notes.push(format!(
                 "past that bound {runs} random priority schedules (PCT) of {tasks} tasks and \
-                 {events} events: one meets a difference that {DEPTH} orderings make with \
-                 probability 1/({tasks} x {events}^{power}) = {:.2e} at least, all with {:.2e}",
+                 {events} events, as the runs before have: one meets a difference that {DEPTH} \
+                 orderings make with probability about 1/({tasks} x {events}^{power}) = {:.2e}, all with {:.2e}",
                 sampled.of_one_run(),
                 sampled.of_all_runs()
             ));
@@ -258,6 +258,11 @@ fn beside(
     (hazard.map(ToString::to_string), file)
 }
 
+/// The queries of a run.
+fn asked(record: &RunRecord) -> BTreeSet<QueryId> {
+    record.queries.iter().map(|query| query.id).collect()
+}
+
 struct Exploration<'a> {
     session: &'a mut Session,
     canonical: Canonical<'static>,
@@ -286,7 +291,11 @@ impl Exploration<'_> {
         self.runs += 1;
         let (hazard, file) = beside(&self.canonical, &ran);
         let (shown, came) = match ran {
-            Ok((record, deviation)) => (self.seen(&record), Ok(deviation)),
+            Ok((record, deviation)) => {
+                // Queries are nodes, though those of a checkpoint are in no record of nodes.
+                self.joint.is_dynamic |= asked(&record) != asked(&self.canonical.record);
+                (self.seen(&record), Ok(deviation))
+            }
             Err(error) => (Ran::default(), Err(error)),
         };
         // An answer is changed only where a run before has shown the query.

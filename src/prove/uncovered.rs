@@ -21,6 +21,9 @@ pub(super) fn sentences(session: &Session, more: &[String]) -> Vec<String> {
     list.extend(own_arithmetic(session));
     let recipe = &session.scenario.recipe;
     list.extend(asynchronous_saves(session));
+    if session.scenario.checkpoint.polls {
+        list.push("other answers to the queries of resumed runs and of variations".to_string());
+    }
     list.extend(unseen_gathers(session));
     list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     let watched = memory::hazard_steps(&session.scenario);

@@ -58,8 +58,9 @@ impl TensorFile {
     fn bytes(&self, path: &Path) -> Result<Vec<u8>, CheckpointError> {
         let packed = self.tensors.iter().map(|(name, tensor)| {
             let dtype = tensor.dtype;
-            match tensor.words.iter().all(|word| is_held(dtype, *word)) {
-                true => (name.clone(), dtype, bytes_of(dtype, &tensor.words)),
+            let bytes = bytes_of(dtype, &tensor.words);
+            match dtype.wire_bytes() == 4 || unpacked_words(dtype, &bytes) == tensor.words {
+                true => (name.clone(), dtype, bytes),
                 false => {
                     let name = format!("{name}{AS_WORDS}{dtype}");
                     (name, Dtype::U32, bytes_of(Dtype::U32, &tensor.words))
@@ -126,11 +127,6 @@ pub(super) fn damaged(path: &Path, reason: impl std::fmt::Display) -> Checkpoint
 fn half_type(name: &str) -> Option<Dtype> {
     let halves = [Dtype::Bf16, Dtype::F16];
     halves.into_iter().find(|dtype| dtype.to_string() == name)
-}
-
-/// Whether the type has the number that the word is.
-fn is_held(dtype: Dtype, word: u32) -> bool {
-    unpacked_words(dtype, &bytes_of(dtype, &[word])) == [word]
 }
 
 fn bytes_of(dtype: Dtype, words: &[u32]) -> Vec<u8> {

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::lexer::CaseEnd;
 use super::parse::{Case, Clause};
 use super::script::{Flow, Halt, Script};
+use super::shell::Remark;
 use super::text::{NO_CHAR, Text};
 use super::word::{Piece, Word, literal_word, plain_word};
 
@@ -18,7 +19,7 @@ impl Script {
             None => Text::default(),
         };
         // A value in doubt, or of the first round only, decides nothing.
-        let is_known = !word.is_open() && remarks.is_empty();
+        let is_known = !word.is_open() && !remarks.iter().any(Remark::is_doubt);
         let word = is_known.then(|| word.string());
         self.clauses(word.as_deref(), &case.clauses, at)
     }

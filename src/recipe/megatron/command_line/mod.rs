@@ -411,8 +411,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Variables from which bits follow, and whose values are a word of the script only where
-    /// nobody set another name.
+    /// Variables from which bits follow, and words of the launch, that are what the script says
+    /// only where nobody set another name.
     fn assumed(&self, launch: &Launch) -> Vec<(String, Place)> {
         let decides = |exported: &&Exported| doubt::decides_bits(&exported.name);
         let deciding = launch.environment.iter().filter(decides);
@@ -420,7 +420,14 @@ impl Reader<'_> {
             let at = exported.assumed.as_ref()?;
             Some((exported.name.clone(), self.place(at)))
         });
-        assumed.take(ENV_COUNT_MAX).collect()
+        let mut words: Vec<Range<usize>> =
+            launch.remarks.iter().filter_map(Remark::assumed).collect();
+        words.sort_by_key(|at| (at.start, at.end));
+        words.dedup();
+        let of_line = words
+            .iter()
+            .map(|at| ("the launch".to_string(), self.place(at)));
+        assumed.chain(of_line).take(ENV_COUNT_MAX).collect()
     }
 
     /// Where the script is more than assignments and this launch.

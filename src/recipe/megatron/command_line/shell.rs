@@ -117,7 +117,7 @@ impl Remark {
         !matches!(self, Remark::Assumed(_))
     }
 
-    fn assumed(&self) -> Option<Range<usize>> {
+    pub fn assumed(&self) -> Option<Range<usize>> {
         match self {
             Remark::Assumed(at) => Some(at.clone()),
             Remark::Absent(_) | Remark::Conditional { .. } => None,
@@ -213,7 +213,8 @@ impl Shell {
         } else if appends && value.is_array && slot.is_some_and(|slot| slot.exported.is_some()) {
             value = Value::unknown(name.span(), Taken::Other);
         }
-        // The first of them say enough; more would grow with every assignment.
+        // The first of them say enough; more would grow with every assignment. Doubts come first.
+        value.remarks.sort_by_key(|remark| !remark.is_doubt());
         value.remarks.truncate(REMARKS_MAX);
         self.slot(&key).value = Some(Rc::new(value));
         if self.exports_all {

@@ -33,7 +33,11 @@ fn requests(text: &Text) -> Vec<Vec<Text>> {
             .map(|word| Text(word.to_vec()));
         match words.next() {
             None => {}
-            Some(word) if MARKS.contains(&&*word.string()) => found.push(words.collect()),
+            // A mark that is indented is a comment to `sbatch`.
+            Some(word) if MARKS.contains(&&*word.string()) => {
+                let is_first = line.first().is_some_and(|(c, _)| *c == '#');
+                found.extend(is_first.then(|| words.collect()));
+            }
             Some(word) if word.starts_with("#") => {}
             Some(_) => break,
         }
