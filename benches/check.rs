@@ -165,30 +165,6 @@ fn hazards(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A restart after every step of twenty: each goes on from a state that the one straight run kept.
-fn restarts(criterion: &mut Criterion) {
-    const PATH: &str = "scenarios/quickstart.toml";
-    let mut group = criterion.benchmark_group("quickstart, 16 ranks, 20 steps, RES");
-    slow(&mut group);
-    let every: Vec<String> = (1..20).map(|step| format!("[{step}]")).collect();
-    for (what, restarts) in [
-        ("one restart, after step 10", "[10]".to_string()),
-        ("a restart after every step", every.join(", ")),
-    ] {
-        let set = [
-            "steps=20".to_string(),
-            "recipe.train_iters=20".to_string(),
-            "oracles=['RES']".to_string(),
-            format!("checkpoint.restarts=[{restarts}]"),
-        ];
-        group.bench_function(what, |bencher| {
-            let options = options(EngineChoice::Cpu);
-            bencher.iter(|| check(load(PATH, &set), options.clone(), &Silent).expect("checks"));
-        });
-    }
-    group.finish();
-}
-
 /// The process's peak resident memory, where Linux tells it.
 fn peak() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -199,5 +175,5 @@ fn peak() -> Option<String> {
     Some(format!("{} MiB", kib >> 10))
 }
 
-criterion_group!(benches, quickstart, steps, hazards, restarts);
+criterion_group!(benches, quickstart, steps, hazards);
 criterion_main!(benches);
