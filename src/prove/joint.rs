@@ -161,7 +161,8 @@ impl Joint {
             notes.push(format!(
                 "past that bound {runs} random priority schedules (PCT) of {tasks} tasks and \
                  {events} events, as the runs before have: one meets a difference that {DEPTH} \
-                 orderings make with probability about 1/({tasks} x {events}^{power}) = {:.2e}, all with {:.2e}",
+                 orderings make with probability about 1/({tasks} x {events}^{power}) = {:.2e}, \
+                 all with {:.2e}",
                 sampled.of_one_run(),
                 sampled.of_all_runs()
             ));

@@ -59,8 +59,8 @@ pub struct GivenPhase {
     pub reads: Option<Place>,
     /// Where a script is more than assignments and a launch, if it is.
     pub followed: Option<Place>,
-    /// Variables from which bits follow, and words of the launch, where a script leaves their values
-    /// to whoever starts it, and the `${NAME:-word}` whose word is taken.
+    /// Variables from which bits follow, and words of the launch, where a script leaves their
+    /// values to whoever starts it, and the `${NAME:-word}` whose word is taken.
     pub assumed: Vec<(String, Place)>,
 }
 
