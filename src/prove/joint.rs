@@ -92,7 +92,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// With which probability one run meets a difference that [`DEPTH`] orderings make: PCT's
+    /// With which probability one run meets a difference that three orderings make: PCT's
     /// bound, 1 / (n k^(d-1)).
     pub fn of_one_run(&self) -> f64 {
         let events = (1..DEPTH).fold(1.0, |product, _| product * self.events as f64);
