@@ -223,7 +223,9 @@ mod tests {
         let unset =
             |name, value: &str| unset_command(&[Variable::new(name, value.to_owned(), |_| true)]);
         let data = |value: &str| unset("XDG_DATA_DIRS", value);
-        assert_eq!(data("/n").as_deref(), Some("unset XDG_DATA_DIRS"));
+        for hiding in ["/n", "/usr/local/share"] {
+            assert_eq!(data(hiding).as_deref(), Some("unset XDG_DATA_DIRS"));
+        }
         assert_eq!(data(""), None);
         assert_eq!(
             data("/usr/share/gnome:/usr/share/"),

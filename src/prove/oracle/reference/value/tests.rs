@@ -288,3 +288,24 @@ fn a_bound_says_nothing_rather_than_too_little() {
     assert_eq!(tensor(1e-30, 0.0).exceeding, 1);
     assert_eq!(tensor(1e-30, 0.0).ratio(), f64::INFINITY);
 }
+
+/// One rank takes the whole step here: what it is too much for is no fault of the job.
+#[test]
+fn an_engine_without_the_room_or_the_reach_compares_nothing() {
+    use crate::engine::EngineError;
+    let (kernel, reason) = (|| "fold".to_string(), || "more".to_string());
+    let limits = EngineError::Limits {
+        kernel: kernel(),
+        reason: reason(),
+    };
+    let memory = EngineError::OutOfMemory {
+        words: 1,
+        reason: reason(),
+    };
+    assert!(is_too_small(&limits) && is_too_small(&memory));
+    let compile = EngineError::Compile {
+        kernel: kernel(),
+        reason: reason(),
+    };
+    assert!(!is_too_small(&compile));
+}
