@@ -226,15 +226,7 @@ fn replay_query(session: &mut Session, token: &Token) -> Result<Replayed, CheckE
     if found.worst.is_none() {
         return Err(not_a_difference());
     }
-    let verdicts = Verdicts {
-        within: Some(found.grade()),
-        across: None,
-    };
-    let findings = Findings {
-        queries: found,
-        ..Findings::of_replay(reference, Sweep::new(session.sweep_options()))
-    };
-    Ok((findings, verdicts))
+    Ok(of_answers(session, reference, found))
 }
 
 /// Runs joint answers up to those that the token names.
@@ -251,6 +243,11 @@ fn replay_answers(
         return Err(not_a_difference());
     }
     let found = Queries::together(joint);
+    Ok(of_answers(session, reference, found))
+}
+
+/// What other answers to queries do, as a replay tells it.
+fn of_answers(session: &Session, reference: RunRecord, found: Queries) -> Replayed {
     let verdicts = Verdicts {
         within: Some(found.grade()),
         across: None,
@@ -259,7 +256,7 @@ fn replay_answers(
         queries: found,
         ..Findings::of_replay(reference, Sweep::new(session.sweep_options()))
     };
-    Ok((findings, verdicts))
+    (findings, verdicts)
 }
 
 /// Resumes on the one layout, after the one step, that the token names.

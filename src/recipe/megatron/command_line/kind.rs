@@ -83,7 +83,8 @@ pub(in super::super) fn is_command(line: &str) -> bool {
     is_flag(first) || bare.starts_with('$') || COMMANDS.contains(&name)
 }
 
-fn is_flag(word: &str) -> bool {
+/// `--name`
+pub(super) fn is_flag(word: &str) -> bool {
     let name = word.strip_prefix("--").unwrap_or_default();
     name.starts_with(|c: char| c.is_ascii_alphabetic())
 }

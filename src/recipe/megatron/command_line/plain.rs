@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::super::launch::is_variable_name;
+use super::kind::is_flag;
 use names::{is_of_shell, is_told_by_torchrun, needs_export};
 use words::Quotes;
 
@@ -510,11 +511,6 @@ impl Scan<'_> {
         let end = self.peek().map_or(self.at, |c| self.at + c.len_utf8());
         self.at..end
     }
-}
-
-fn is_flag(word: &str) -> bool {
-    let name = word.strip_prefix("--").unwrap_or_default();
-    name.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 #[cfg(test)]

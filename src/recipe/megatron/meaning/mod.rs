@@ -156,35 +156,29 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
 /// What the job reads that is not read here.
 fn environment(phase: &GivenPhase) -> Option<String> {
     phase.reads.as_ref().map(|place| {
-        let text = place
-            .source
-            .text
-            .get(place.span.clone())
-            .unwrap_or_default();
-        let shown: String = text.chars().take(READ_CHARS_MAX).collect();
-        let (line, _) = place.source.line_column(place.span.start);
         format!(
-            "the job's environment: `{}` in line {line} of the script is not read here, and may \
-             set any variable that the script does not set behind it, such as NCCL_ALGO, \
-             NCCL_PROTO and NVTE_ALLOW_NONDETERMINISTIC_ALGO",
-            escaped(&shown)
+            "the job's environment: {} of the script is not read here, and may set any variable \
+             that the script does not set behind it, such as NCCL_ALGO, NCCL_PROTO and \
+             NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+            shown_at(place)
         )
     })
 }
 
+/// The beginning of what stands at a place, and its line.
+fn shown_at(place: &Place) -> String {
+    let text = place.source.text.get(place.span.clone());
+    let text = text.unwrap_or_default().chars();
+    let shown: String = text.take(READ_CHARS_MAX).collect();
+    let (line, _) = place.source.line_column(place.span.start);
+    format!("`{}` in line {line}", escaped(&shown))
+}
+
 /// A variable that whoever starts the script may set.
 fn of_caller((name, place): &(String, Place)) -> String {
-    let text = place
-        .source
-        .text
-        .get(place.span.clone())
-        .unwrap_or_default();
-    let shown: String = text.chars().take(READ_CHARS_MAX).collect();
-    let (line, _) = place.source.line_column(place.span.start);
     format!(
-        "{name} as whoever starts the script may set it: `{}` in line {line} is read as where \
-         nobody does",
-        escaped(&shown)
+        "{name} as whoever starts the script may set it: {} is read as where nobody does",
+        shown_at(place)
     )
 }
 
