@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::{EngineError, Span};
 use crate::numerics::Digest;
 use crate::world::error::WorldError;
-use crate::world::memory::{AccessTracker, LiveInTracker};
+use crate::world::memory::{AccessLog, LiveInTracker};
 use crate::world::rank::{Allocation, COMPUTE_STREAM, Component, Park, Tensor};
 use crate::world::site::{Name, Phase, Site};
 
@@ -166,15 +166,16 @@ impl Coordinator<'_> {
     /// Hazards are no longer looked for, unless the answers to the rank's questions depend on it.
     fn stop_following(&mut self, rank: u32, step: u32) {
         let accesses = &mut self.ranks[rank as usize].accesses;
-        let is_needed = accesses.as_ref().is_some_and(AccessTracker::has_queried);
+        let is_needed = accesses.as_ref().is_some_and(AccessLog::has_queried);
         if is_needed {
             return;
         }
         if let Some(accesses) = accesses {
             accesses.judge_joins(Some(step));
         }
-        self.log_hazards(rank);
-        self.ranks[rank as usize].accesses = None;
+        self.mark_accesses(rank);
+        let accesses = self.ranks[rank as usize].accesses.take();
+        self.ended.extend(accesses.map(|log| (rank, log)));
     }
 
     /// What nobody has waited for, once the run is over.
@@ -183,8 +184,8 @@ impl Coordinator<'_> {
             if let Some(accesses) = &mut self.ranks[rank as usize].accesses {
                 accesses.judge_joins(None);
             }
-            self.log_hazards(rank);
         }
+        self.judge_accesses();
     }
 
     /// Scalars that the user sees are read when a step ends.
@@ -204,7 +205,7 @@ impl Coordinator<'_> {
                 tracker.on_read(tensor);
             }
             if let Some(accesses) = &mut state.accesses {
-                accesses.read_at_end(&Arc::new(site()), COMPUTE_STREAM, tensor);
+                accesses.read_at_end(Arc::new(site()), COMPUTE_STREAM, tensor);
             }
             let words = self.engine.read(state.memory.span(tensor))?;
             let value = words.first().map_or(0.0, |word| f32::from_bits(*word));
@@ -212,7 +213,7 @@ impl Coordinator<'_> {
             self.record.metrics.entry(key).or_insert(value);
         }
         self.ranks[rank as usize].metrics = metrics;
-        self.log_hazards(rank);
+        self.mark_accesses(rank);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::numerics::Dtype;
 use crate::world::command::Command;
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldLab, FoldPrograms};
-use crate::world::memory::{AccessTracker, HazardLog};
+use crate::world::memory::{AccessLog, HazardLog, Roles};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
 use crate::world::rank::{GroupId, HOST, Park, Parked, RankError, Reply, Tensor};
@@ -50,6 +50,11 @@ pub(super) struct Coordinator<'a> {
     /// Waves of this step so far.
     pub wave: u32,
     hazards: HazardLog,
+    roles: Roles,
+    /// Accesses of ranks that are no longer followed, until they are judged.
+    pub ended: Vec<(u32, AccessLog)>,
+    /// How often conflicts were to be told of so far.
+    moment: u64,
     pub fault_log: FaultLog,
     pub command_faults: CommandFaults,
     pub shuffle: Shuffle,
@@ -100,6 +105,9 @@ impl<'a> Coordinator<'a> {
             .collect::<Result<Vec<_>, EngineError>>()
             .map_err(|source| at("all", "set-up", source))?;
         let fold_programs = fold_programs(world, engine)?;
+        let roles = Roles::new(world.ranks);
+        #[cfg(test)]
+        let roles = roles.mutated(options.mutation);
         Ok(Coordinator {
             world,
             engine,
@@ -117,6 +125,9 @@ impl<'a> Coordinator<'a> {
             noted: Vec::new(),
             wave: 0,
             hazards: HazardLog::default(),
+            roles,
+            ended: Vec::new(),
+            moment: 0,
             fault_log: FaultLog::new(options.list_faults),
             command_faults: CommandFaults::new(&options.faults),
             shuffle: Shuffle::new(options.shuffle),
@@ -175,6 +186,7 @@ impl<'a> Coordinator<'a> {
             while self.run_wave()? || self.run_host_wave()? {}
             self.take_digests()?;
             self.wake()?;
+            self.judge_accesses();
         }
         Ok(())
     }
@@ -220,7 +232,9 @@ impl<'a> Coordinator<'a> {
             touched.extend_from_slice(self.heads.stirred());
             touched.sort_unstable();
             touched.dedup();
-            touched.into_iter().for_each(|rank| self.log_hazards(rank));
+            touched
+                .into_iter()
+                .for_each(|rank| self.mark_accesses(rank));
         }
         let ran = local || joint || messages;
         self.wave += u32::from(ran);
@@ -284,13 +298,40 @@ impl<'a> Coordinator<'a> {
         Ok(moved)
     }
 
-    pub fn log_hazards(&mut self, rank: u32) {
-        let state = &mut self.ranks[rank as usize];
-        let found = state.accesses.as_mut().map(AccessTracker::take_found);
-        for conflict in found.iter().flatten() {
-            let communicators = &self.world.communicators;
-            self.hazards.add(rank, conflict, communicators);
+    /// What the rank has met so far is told of before what anybody meets from now on.
+    pub fn mark_accesses(&mut self, rank: u32) {
+        self.moment += 1;
+        if let Some(accesses) = &mut self.ranks[rank as usize].accesses {
+            accesses.mark(self.moment);
         }
+    }
+
+    /// Looks for hazards in what ranks have done.
+    pub fn judge_accesses(&mut self) {
+        (0..self.world.ranks).for_each(|rank| self.mark_accesses(rank));
+        let ended = self.ended.iter_mut().map(|(rank, log)| (*rank, log));
+        let ranks = (0..).zip(&mut self.ranks);
+        let kept = ranks.filter_map(|(rank, state)| Some((rank, state.accesses.as_mut()?)));
+        let (ranks, mut logs): (Vec<u32>, Vec<&mut AccessLog>) = ended.chain(kept).unzip();
+        for (_, place, conflict) in self.roles.judge(&mut logs) {
+            let communicators = &self.world.communicators;
+            self.hazards.add(ranks[place], &conflict, communicators);
+        }
+        for (_, log) in std::mem::take(&mut self.ended) {
+            self.roles.release(&log);
+        }
+    }
+
+    /// Whether accesses are followed and show that the rank's host knows that `ticket` is over.
+    pub fn host_has(&mut self, rank: u32, ticket: u32) -> bool {
+        self.mark_accesses(rank);
+        let Some(log) = &mut self.ranks[rank as usize].accesses else {
+            return false;
+        };
+        for (_, _, conflict) in self.roles.judge(&mut [log]) {
+            self.hazards.add(rank, &conflict, &self.world.communicators);
+        }
+        self.roles.host_has(log, ticket)
     }
 
     /// Has what the wave wrote digested, as it is now.

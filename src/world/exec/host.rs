@@ -82,8 +82,7 @@ impl Coordinator<'_> {
             return true;
         }
         // A host that has waited for the work knows that it is over.
-        let accesses = self.ranks[id.rank as usize].accesses.as_ref();
-        let knows = accesses.is_some_and(|known| known.host_has(ticket.number));
+        let knows = self.host_has(id.rank, ticket.number);
         let race = self.race.as_mut().filter(|_| !knows);
         race.is_some_and(|race| race.denies(*id, &ticket.edge))
     }
@@ -106,16 +105,15 @@ impl Coordinator<'_> {
         let Command::Query { ticket, id } = &issued.command else {
             unreachable!("a query is answered");
         };
-        let state = &mut self.ranks[rank as usize];
-        state.read_words = Some(vec![u32::from(is_ready)]);
-        let accesses = state.accesses.as_ref();
+        // Where accesses are not followed, the host is not known to know.
+        let open = is_ready && !self.host_has(rank, ticket.number);
+        self.ranks[rank as usize].read_words = Some(vec![u32::from(is_ready)]);
         self.record.queries.push(QueryPoint {
             id: *id,
             site: issued.site.clone(),
             edge: ticket.edge.clone(),
             ready: is_ready,
-            // Where accesses are not followed, the host is not known to know.
-            open: is_ready && !accesses.is_some_and(|known| known.host_has(ticket.number)),
+            open,
             denied,
         });
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::{Engine, EngineError};
 use crate::numerics::Digest;
 use crate::world::command::{Command, Issued};
-use crate::world::memory::{AccessTracker, LiveInTracker, Mutant, Mutation, RankMemory};
+use crate::world::memory::{AccessLog, LiveInTracker, Mutant, Mutation, RankMemory};
 use crate::world::rank::{Component, Park, StreamId, Tensor};
 use crate::world::site::Phase;
 
@@ -38,7 +38,7 @@ pub(super) struct RankState {
     /// The command that has begun last is one of a checkpoint.
     is_saving: bool,
     /// `None` once hazards are no longer looked for.
-    pub accesses: Option<AccessTracker>,
+    pub accesses: Option<AccessLog>,
     pub hold: Hold,
     mutant: Mutant,
     pub steps_ended: u32,
@@ -69,7 +69,7 @@ impl RankState {
             metrics: BTreeMap::new(),
             live_in: Vec::new(),
             is_saving: false,
-            accesses: follows_hazards.then(AccessTracker::default),
+            accesses: follows_hazards.then(AccessLog::default),
             hold,
             mutant: Mutant::default(),
             steps_ended: 0,
@@ -80,9 +80,6 @@ impl RankState {
     #[cfg(test)]
     pub fn mutated(mut self, mutation: Option<Mutation>) -> Self {
         self.mutant = Mutant::of(mutation);
-        if let Some(accesses) = &mut self.accesses {
-            accesses.mutate(Mutant::of(mutation));
-        }
         self
     }
 

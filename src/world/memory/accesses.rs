@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::world::command::{Command, Issued, Ticket};
+use crate::world::command::Ticket;
 use crate::world::rank::{COMPUTE_STREAM, HOST, StreamId, Tensor};
 use crate::world::site::{Name, Phase, Site};
 
@@ -16,6 +16,8 @@ use super::clock::{Epoch, StreamClocks};
 use super::hazard::HazardKind;
 use super::intervals::Intervals;
 use super::mutation::Mutation;
+
+pub(crate) use event::{Act, Beginning, Event};
 
 /// Reads of unwritten words that are kept for a write that comes late.
 const EARLY_READS_MAX: usize = 256;
@@ -93,7 +95,7 @@ struct Present {
 }
 
 /// Follows one rank.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AccessTracker {
     clocks: StreamClocks,
     past: Intervals<Past>,
@@ -110,67 +112,49 @@ pub(crate) struct AccessTracker {
     records: Vec<(StreamId, u32, Name)>,
     /// What collectives and messages write, until somebody is known to have waited for them.
     unjoined: BTreeMap<u32, (Arc<Use>, Tensor)>,
-    has_queried: bool,
 }
 
 impl AccessTracker {
-    /// The host has issued a command; it has not run yet.
-    pub fn issued(&mut self, stream: StreamId, issued: &Issued) {
-        self.next_ordinal = issued.ordinal + 1;
-        if let Command::Alloc { tensor, name, .. } = &issued.command {
-            self.lives.entry(tensor.buffer).or_default().push(Life {
-                ordinal: issued.ordinal,
-                start: tensor.start,
-                name: name.clone(),
-            });
-        }
-        match &issued.command {
-            Command::Record { ticket } => {
-                let record = (stream, issued.ordinal, ticket.edge.clone());
-                self.records.push(record);
-            }
-            Command::Query { .. } => self.has_queried = true,
-            _ => {}
-        }
-    }
-
     #[cfg(test)]
     pub fn mutate(&mut self, mutant: super::mutation::Mutant) {
         self.clocks.mutant = mutant;
     }
 
-    /// Whether the rank's host has asked a question, so that it goes on being followed.
-    pub fn has_queried(&self) -> bool {
-        self.has_queried
+    /// The host has issued an allocation; it has not run yet.
+    fn allocates(&mut self, ordinal: u32, tensor: Tensor, name: &Arc<str>) {
+        self.lives.entry(tensor.buffer).or_default().push(Life {
+            ordinal,
+            start: tensor.start,
+            name: name.clone(),
+        });
     }
 
-    /// A command begins to run on `stream`: `read` and `write` speak of it from now on.
-    pub fn begin(&mut self, stream: StreamId, issued: &Issued) {
+    /// A command begins to run: `read` and `write` speak of it from now on.
+    fn begin(&mut self, beginning: &Beginning) {
         let mutant = self.clocks.mutant;
-        let ordinal = issued.ordinal;
+        let Beginning {
+            stream, ordinal, ..
+        } = *beginning;
         self.present = Some(Present {
-            site: issued.site.clone(),
+            site: beginning.site.clone(),
             stream,
             epoch: self.clocks.advance(stream, ordinal),
             ordinal,
-            ticket: issued.command.completes().cloned(),
-            copy: matches!(issued.command, Command::Copy { .. }),
+            ticket: beginning.act.completes().cloned(),
+            copy: beginning.act == Act::Copy,
             at_end: false,
         });
-        match &issued.command {
-            Command::Record { ticket } => self.clocks.record(stream, ticket.number),
-            Command::Wait { ticket } => {
-                self.clocks.wait(stream, ticket.number);
+        match &beginning.act {
+            Act::Record(ticket) => self.clocks.record(stream, ticket.number),
+            Act::Wait(ticket) => self.clocks.wait(stream, *ticket),
+            Act::Read => self.clocks.host_knows(stream, self.next_ordinal),
+            Act::Receive(ticket, output) => self.expect_join(ticket.number, *output),
+            Act::Query(ticket) if mutant.is(Mutation::QueriesOrder) => {
+                self.clocks.wait(stream, *ticket);
             }
-            Command::Read { .. } => self.clocks.host_knows(stream, self.next_ordinal),
-            Command::Collective(call) => self.expect_join(call.ticket.number, call.output),
-            Command::Recv { tensor, ticket, .. } => self.expect_join(ticket.number, *tensor),
-            Command::Query { ticket, .. } if mutant.is(Mutation::QueriesOrder) => {
-                self.clocks.wait(stream, ticket.number);
-            }
-            Command::Alloc { tensor, .. } => self.begin_life(*tensor, None),
-            Command::Free { tensor, users } => self.begin_life(*tensor, Some(users.clone())),
-            _ => {}
+            Act::Alloc(tensor) => self.begin_life(*tensor, None),
+            Act::Free(tensor, users) => self.begin_life(*tensor, Some(users.clone())),
+            Act::Query(_) | Act::Copy | Act::Send(_) | Act::Other => {}
         }
         if stream == HOST {
             self.clocks.host_knows(HOST, ordinal + 1);
@@ -205,12 +189,7 @@ impl AccessTracker {
         self.clocks.host_has(ticket)
     }
 
-    /// The collective or message that ran on `stream` is over.
-    pub fn finish(&mut self, stream: StreamId, ticket: u32) {
-        self.clocks.record(stream, ticket);
-    }
-
-    pub fn read(&mut self, tensor: Tensor) {
+    fn read(&mut self, tensor: Tensor) {
         let present = self.use_of(tensor, false);
         let (from, to) = (tensor.start, tensor.start + tensor.len);
         let early = self.found.len();
@@ -236,7 +215,7 @@ impl AccessTracker {
         }
     }
 
-    pub fn write(&mut self, tensor: Tensor) {
+    fn write(&mut self, tensor: Tensor) {
         let present = self.use_of(tensor, true);
         self.judge_early(tensor, &present);
         self.overwrite(tensor, &present);
@@ -268,7 +247,7 @@ impl AccessTracker {
     }
 
     /// The host reads `tensor` behind all of `stream`, when a step ends.
-    pub fn read_at_end(&mut self, site: &Arc<Site>, stream: StreamId, tensor: Tensor) {
+    fn read_at_end(&mut self, site: &Arc<Site>, stream: StreamId, tensor: Tensor) {
         self.present = Some(Present {
             site: site.clone(),
             stream,
@@ -283,7 +262,7 @@ impl AccessTracker {
 
     /// A step has ended, and nothing is queued: the host has read behind the compute stream. What
     /// everything comes after from here on is forgotten.
-    pub fn end_step(&mut self) {
+    fn end_step(&mut self) {
         self.clocks.host_knows(COMPUTE_STREAM, self.next_ordinal);
         self.next_ordinal += 1;
         if self.clocks.mutant.is(Mutation::StepsSynchronise) {
@@ -323,7 +302,7 @@ impl AccessTracker {
 
     /// The run is over, or is no longer followed: nobody has waited for these. Those of `step` may
     /// still be waited for in the next one.
-    pub fn judge_joins(&mut self, step: Option<u32>) {
+    fn judge_joins(&mut self, step: Option<u32>) {
         for (ticket, (writer, output)) in std::mem::take(&mut self.unjoined) {
             let is_joined = self.clocks.is_joined(writer.stream, ticket);
             if is_joined || step == Some(writer.site.step) {
@@ -349,7 +328,7 @@ impl AccessTracker {
     }
 
     /// Everything is over: only what was never written is remembered.
-    pub fn synchronise(&mut self) {
+    fn synchronise(&mut self) {
         self.clocks.synchronise();
         self.past.clear();
         self.unjoined.clear();
@@ -360,6 +339,11 @@ impl AccessTracker {
             let last = lives.len().saturating_sub(1);
             lives.drain(..last);
         }
+    }
+
+    /// How many conflicts there are that nobody has taken.
+    pub fn found(&self) -> usize {
+        self.found.len()
     }
 
     /// The conflicts found since this was last asked.
@@ -528,5 +512,6 @@ impl AccessTracker {
     }
 }
 
+mod event;
 #[cfg(test)]
 mod tests;

@@ -7,17 +7,19 @@ mod hazard;
 mod intervals;
 mod live_in;
 mod mutation;
+mod role;
 
 use crate::engine::{ArenaId, Engine, EngineError, Span};
 use crate::world::rank::{Allocation, Tensor};
 
-pub(crate) use accesses::AccessTracker;
+use accesses::AccessTracker;
 pub(crate) use hazard::HazardLog;
 pub use hazard::{Access, Hazard, HazardKind};
 pub(crate) use intervals::Intervals;
 pub(crate) use live_in::LiveInTracker;
 pub use live_in::{LiveIn, LiveInWords};
 pub(crate) use mutation::{Mutant, Mutation};
+pub(crate) use role::{AccessLog, Roles};
 
 /// Words before and after a rank's memory that nothing may write.
 const CANARY_WORDS: u32 = 64;

@@ -167,6 +167,26 @@ mpirun -np 2 -x E=5 -x PATH python a.py --a 1";
     assert_eq!(names(&job.unwrap()), ["B=2", "E=5"]);
 }
 
+/// The program's name is taken for it, so that the option ends without its value.
+#[test]
+fn a_wrappers_last_option_may_lack_its_value() {
+    for wrapper in [
+        "mpirun -np 16 -x",
+        "mpirun --mca",
+        "mpirun -genv",
+        "env -u",
+        "srun --export",
+        "docker run -e",
+        "singularity exec --env",
+        "nsys profile --env-var",
+        "timeout",
+        "numactl -N",
+    ] {
+        let (_, job, findings) = given(&format!("{wrapper} X=a.py --num-layers 1"));
+        assert!(job.is_some() || !findings.is_empty(), "{wrapper}");
+    }
+}
+
 #[test]
 fn the_world_comes_from_torchrun_or_slurm() {
     let world = |text: &str| -> Vec<String> {

@@ -183,10 +183,11 @@ impl Reader<'_> {
         }
     }
 
-    /// The word behind this one, which is then read.
+    /// The word behind this one, if there is one, which is then read.
     fn next(&mut self) -> Option<Text> {
+        let next = self.words.get(self.at + 1).cloned()?;
         self.at += 1;
-        self.words.get(self.at).cloned()
+        Some(next)
     }
 
     /// The value of `--name=value` or `--name value`.

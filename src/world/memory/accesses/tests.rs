@@ -1,4 +1,4 @@
-use super::AccessTracker;
+use super::{AccessTracker, Act, Beginning, Event};
 use crate::numerics::Dtype;
 use crate::world::command::{Command, Issued, Ticket};
 use crate::world::rank::{StreamId, Tensor};
@@ -66,12 +66,27 @@ fn tracked(program: &[(u32, Verb)]) -> bool {
             ordinal: ordinal as u32,
             command: command(verb, records),
         };
-        tracker.issued(StreamId(*stream), &issued);
-        tracker.begin(StreamId(*stream), &issued);
+        let stream = StreamId(*stream);
+        if let Command::Record { ticket } = &issued.command {
+            let edge = ticket.edge.clone();
+            let ordinal = issued.ordinal;
+            tracker.tell(&Event::Records {
+                ordinal,
+                stream,
+                edge,
+            });
+            records += 1;
+        }
+        tracker.tell(&Event::IssuedTo(issued.ordinal + 1));
+        tracker.tell(&Event::Begins(Beginning {
+            site: issued.site.clone(),
+            stream,
+            ordinal: issued.ordinal,
+            act: Act::of(&issued),
+        }));
         match (verb, &issued.command) {
             (Verb::Read(..), Command::Copy { from, .. }) => tracker.read(*from),
             (Verb::Write(..), Command::Copy { to, .. }) => tracker.write(*to),
-            (Verb::Record, _) => records += 1,
             _ => {}
         }
     }
