@@ -138,11 +138,15 @@ fn steps(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What looking for hazards costs a step, at the first and at a large size: as two pairs of rows.
+/// What looking for hazards costs a step, at the first and at a large size: as two rows each, with
+/// launches' writes measured, as a check does.
 fn hazards(criterion: &mut Criterion) {
     const PATH: &str = "scenarios/scale-2432.toml";
     let mut group = criterion.benchmark_group("one step, hazards followed or not");
     slow(&mut group);
+    group
+        .sample_size(20)
+        .measurement_time(Duration::from_secs(8));
     for (tp, pp, dp) in [LAYOUTS[0], LAYOUTS[2]] {
         let ranks = tp * pp * dp;
         let set = [
@@ -155,12 +159,35 @@ fn hazards(criterion: &mut Criterion) {
         for (what, hazard_steps_max) in [("not followed", 0), ("followed", 1)] {
             let options = RunOptions {
                 hazard_steps_max,
+                measure_writes: true,
                 ..RunOptions::default()
             };
             group.bench_function(format!("{ranks} ranks, {what}"), |bencher| {
                 bencher.iter(|| session.plain_run(&options, 1..2).expect("runs"));
             });
         }
+    }
+    group.finish();
+}
+
+/// A restart after every step shares the straight run with one restart.
+fn restarts(criterion: &mut Criterion) {
+    const PATH: &str = "scenarios/quickstart.toml";
+    let mut group = criterion.benchmark_group("quickstart, 20 steps, whole check");
+    slow(&mut group);
+    for (what, restarts) in [
+        ("a restart after step 10", "[[10]]"),
+        ("a restart after every step", "\"every-step\""),
+    ] {
+        let set = [
+            "steps=20".to_string(),
+            format!("checkpoint.restarts={restarts}"),
+        ];
+        let scenario = load(PATH, &set);
+        let options = options(EngineChoice::Cpu);
+        group.bench_function(what, |bencher| {
+            bencher.iter(|| check(scenario.clone(), options.clone(), &Silent).expect("checks"));
+        });
     }
     group.finish();
 }
@@ -175,5 +202,5 @@ fn peak() -> Option<String> {
     Some(format!("{} MiB", kib >> 10))
 }
 
-criterion_group!(benches, quickstart, steps, hazards);
+criterion_group!(benches, quickstart, steps, hazards, restarts);
 criterion_main!(benches);

@@ -15,6 +15,7 @@ mod load;
 mod origin;
 mod read;
 mod reshard;
+mod restarts;
 #[cfg(feature = "strategies")]
 pub mod strategies;
 mod topo;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::*;
-use crate::diagnostic::document::{Item, Reader, Table, Value};
+use crate::diagnostic::document::{Reader, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place, escaped, open_regular};
 use crate::recipe::nccl::judge;
 
@@ -302,10 +302,7 @@ fn checkpoint(
     let mut reader = Reader::new(table, "checkpoint", reader.findings);
     let components = Component::ALL.map(|component| (component.name(), component));
     let omit = words(&mut reader, "omit", &components);
-    let restarts = match reader.array("restarts", "an array of arrays of steps") {
-        Some(items) => restarts(&mut reader, items, steps),
-        None => default_restarts(steps),
-    };
+    let restarts = restarts::read(&mut reader, steps);
     let reshard = reshard::read(&mut reader, recipe);
     if restarts.is_empty() || !oracles.contains(&OracleKind::RES) {
         let finding = reshard::nothing_to_resume(&reshard, reader.place());
@@ -328,44 +325,6 @@ fn checkpoint(
         polls: polls.value,
     };
     (plan, oracles)
-}
-
-/// One restart after an odd and an even step, and two in one run, as far as the steps allow.
-fn default_restarts(steps: u32) -> Vec<Vec<u32>> {
-    match steps {
-        0 | 1 => Vec::new(),
-        2 => vec![vec![1]],
-        3 => vec![vec![1], vec![2], vec![1, 2]],
-        _ => vec![vec![1], vec![2], vec![1, 3]],
-    }
-}
-
-fn restarts(reader: &mut Reader<'_>, items: &[Item], steps: u32) -> Vec<Vec<u32>> {
-    let mut lists = Vec::new();
-    for item in items {
-        let Value::Array(numbers) = &item.value else {
-            reader.wrong_type("restarts", item, "an array of steps", ());
-            continue;
-        };
-        let list: Vec<i64> = numbers
-            .iter()
-            .filter_map(|number| match number.value {
-                Value::Integer(step) => Some(step),
-                _ => reader.wrong_type("restarts", number, "a step", None).value,
-            })
-            .collect();
-        let in_range = list.iter().all(|step| (1..i64::from(steps)).contains(step));
-        let ascending = list.is_sorted_by(|a, b| a < b) && !list.is_empty();
-        if !in_range || !ascending || list.len() > RESTARTS_MAX || lists.len() >= RESTARTS_MAX {
-            let most = steps.saturating_sub(1);
-            let label = format!("expected ascending steps from 1 to {most}");
-            let message = "this run cannot be killed and resumed so".to_string();
-            reader.complain("out-of-range", message, item, &label);
-            continue;
-        }
-        lists.push(list.into_iter().map(|step| step as u32).collect());
-    }
-    lists
 }
 
 fn data(reader: &mut Reader<'_>, site: &Site<'_>, overrides: &Overrides) -> Option<Data> {
