@@ -12,6 +12,8 @@ use super::watch::{Operand, Output, Sees, Shown, Work};
 
 /// Pairs of words that are followed back.
 const PAIRS_MAX: usize = 100_000;
+/// Nodes that are kept: about 300 MB.
+const NODES_MAX: usize = 300_000;
 
 /// Words `from..to` of what a node reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,6 +100,9 @@ pub(super) struct Log {
     writers: BTreeMap<ArenaId, Intervals<(usize, usize)>>,
     copies: Option<(Span, Span)>,
     top: Option<[Read; 2]>,
+    pub nodes_max: usize,
+    /// There are more nodes than are kept: nothing is known.
+    is_full: bool,
 }
 
 impl Log {
@@ -109,6 +114,8 @@ impl Log {
             writers: BTreeMap::new(),
             copies: None,
             top: None,
+            nodes_max: NODES_MAX,
+            is_full: false,
         }
     }
 
@@ -339,7 +346,12 @@ pub(super) struct Asked {
 
 impl Sees for Log {
     fn node(&mut self, node: Shown, _: &mut dyn Engine) -> Result<(), EngineError> {
-        if self.copies.is_some() {
+        if self.copies.is_some() || self.is_full {
+            return Ok(());
+        }
+        if self.nodes.len() == self.nodes_max {
+            self.is_full = true;
+            (self.nodes, self.writers) = (Vec::new(), BTreeMap::new());
             return Ok(());
         }
         let reads = node.reads.into_iter().map(|operand| self.read(operand));
@@ -372,7 +384,8 @@ impl Sees for Log {
         (a, b): (Span, Span),
         _: &mut dyn Engine,
     ) -> Result<(), EngineError> {
-        if *drift != self.drift || self.copies.is_some() || a.words != b.words {
+        let is_other = *drift != self.drift || a.words != b.words;
+        if is_other || self.is_full || self.copies.is_some() {
             return Ok(());
         }
         let top = [(drift.ranks.0, a), (drift.ranks.1, b)].map(|(rank, span)| {

@@ -10,6 +10,8 @@
 mod cause;
 mod log;
 mod seen;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use crate::prove::deviation::Course;
@@ -23,7 +25,7 @@ use seen::Seen;
 use watch::{Sees, Watch};
 
 /// What let the first drift between ranks of a run's `drifts` in; `None` where there is none, or
-/// where its way back is longer than is followed. `options` are what that run had.
+/// where its way back, or the run, is longer than is followed. `options` are what that run had.
 ///
 /// # Errors
 /// Whatever stops the runs.
@@ -38,6 +40,9 @@ pub(in crate::prove) fn let_in(
     };
     let mut log = Log::until(drift);
     follow(session, course, (options, drift), &mut log)?;
+    if log.copies().is_none() {
+        return Ok(None);
+    }
     let mut seen = Seen::until(drift, log.reach());
     follow(session, course, (options, drift), &mut seen)?;
     let search = Search {
