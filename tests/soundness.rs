@@ -13,10 +13,14 @@ use bitproof::world::Family;
 
 /// A scenario of a few ranks; `head` comes before the recipe, `recipe` into it.
 fn scenario(head: &str, recipe: &str, tail: &str) -> Scenario {
+    scenario_of(2, head, recipe, tail)
+}
+
+fn scenario_of(steps: u32, head: &str, recipe: &str, tail: &str) -> Scenario {
     let text = format!(
-        "steps = 2\n{head}\n[recipe]\nnum_layers = 2\nhidden_size = 32\nffn_hidden_size = 64\n\
-         num_attention_heads = 4\nseq_length = 32\nmicro_batch_size = 1\ntrain_iters = 2\n\
-         lr = 5e-3\nuse_distributed_optimizer = true\n{recipe}\n\
+        "steps = {steps}\n{head}\n[recipe]\nnum_layers = 2\nhidden_size = 32\n\
+         ffn_hidden_size = 64\nnum_attention_heads = 4\nseq_length = 32\nmicro_batch_size = 1\n\
+         train_iters = {steps}\nlr = 5e-3\nuse_distributed_optimizer = true\n{recipe}\n\
          [recipe.env]\nNCCL_ALGO = \"Ring\"\n{tail}\n"
     );
     let source = Source::new("scenario.toml", text.as_str());
@@ -335,6 +339,9 @@ fn a_configuration_that_each_rank_times_is_a_choice_and_is_replayed() {
     let origin = outcome.origin.as_ref().expect("named");
     assert_eq!(origin.class.name(), "autotune-choice");
     assert!(origin.what.starts_with(a.as_str()), "{}", origin.what);
+    // The table of one rank serves many nodes: the first of them parts alone, too.
+    let witness = outcome.witness.as_ref().expect("shown");
+    assert!(witness.counterfactual && witness.alone.is_some());
     let remedy = &outcome.remedies[0];
     assert_eq!(remedy.switch, "determinism.autotune = \"fixed\"");
     assert!(remedy.removes);
@@ -361,6 +368,12 @@ fn a_tuned_kernel_with_one_configuration_is_vacuous() {
             reasons.contains(&VacuityReason::Absent),
             "{splits}: {reasons:?}"
         );
+        // Once, with what a tuned sum needs.
+        assert_eq!(reasons.len(), 1, "{splits}: {reasons:?}");
+        let mut told = outcome.vacuity.iter();
+        let told = told.find(|one| one.family == Family::WgradSplitK);
+        let change = told.map(|one| one.change.as_str());
+        assert_eq!(change, Some("determinism.wgrad_splits >= 4"), "{splits}");
         assert!(outcome.grade() >= Grade::Vacuous, "{splits}");
     }
 }
@@ -371,11 +384,7 @@ const POLLS: &str = "[checkpoint]\nrestarts = [[1]]\npolls = true\n";
 /// Ranks that ask whether a writer is done may be told so one step later, some or all of them.
 #[test]
 fn every_joint_answer_to_a_poll_is_run() {
-    let three_steps = |tail: &str| {
-        let mut polled = scenario("", POLLED, tail);
-        polled.steps = 3;
-        polled
-    };
+    let three_steps = |tail: &str| scenario_of(3, "", POLLED, tail);
     let outcome = checked(three_steps(POLLS));
     let notes = outcome.notes.join("\n");
     // Of the first poll's two answers three say no; then there is a second poll of four answers.
@@ -383,7 +392,7 @@ fn every_joint_answer_to_a_poll_is_run() {
         notes.contains("12 sets of answers were run, all that are reached"),
         "{notes}"
     );
-    // A denied answer makes further queries, and those of the resumed run are answered in one way.
+    // A denied answer makes further queries.
     assert_eq!(outcome.grade(), Grade::Bounded, "{outcome}");
     // The control: a tracker that is written when the file is taken over tells of the answers.
     let late = format!("{POLLS}[fault]\nlate_tracker = \"iteration\"\n");
@@ -391,6 +400,40 @@ fn every_joint_answer_to_a_poll_is_run() {
     let notes = outcome.notes.join("\n");
     assert!(
         notes.contains("the file of the checkpoint after step 1 is another one"),
+        "{notes}"
+    );
+    assert_eq!(outcome.grade(), Grade::Divergent);
+}
+
+/// A resumed run asks as well: its answers are run and told as the straight run's are.
+#[test]
+fn answers_in_a_resumed_run_are_run() {
+    const TWICE: &str = "[checkpoint]\nrestarts = [[1], [2]]\npolls = true\n";
+    let outcome = checked(scenario_of(3, "", POLLED, TWICE));
+    let of_resumed = |outcome: &Outcome| {
+        let notes = outcome.notes.iter();
+        let notes = notes.filter(|note| note.starts_with("restarts [1], after step 1: "));
+        notes.cloned().collect::<Vec<_>>().join("\n")
+    };
+    let notes = of_resumed(&outcome);
+    assert!(
+        notes.contains("3 sets of answers were run, all that are reached"),
+        "{notes}"
+    );
+    // Not of the run that is resumed after the last save: nobody asks there.
+    let asks = |note: &String| note.starts_with("restarts [2]");
+    assert!(!outcome.notes.iter().any(asks), "{:?}", outcome.notes);
+    // Each file is taken over before the next one is written: no answer makes further queries.
+    assert_eq!(outcome.grade(), Grade::Proved, "{outcome}");
+    let uncovered = outcome.not_covered.join("\n");
+    assert!(!uncovered.contains("queries of"), "{uncovered}");
+
+    // The control: what an answer does to a file of the resumed run is found there, too.
+    let tail = format!("{TWICE}[fault]\nlate_tracker = \"iteration\"\n");
+    let outcome = checked(scenario_of(3, "", POLLED, &tail));
+    let notes = of_resumed(&outcome);
+    assert!(
+        notes.contains("the file of the checkpoint after step 2 is another one"),
         "{notes}"
     );
     assert_eq!(outcome.grade(), Grade::Divergent);

@@ -182,6 +182,11 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
     }
     notes.extend(findings.reversals.notes());
     notes.extend(findings.queries.notes());
+    for (list, found) in findings.resumptions.iter().flatten() {
+        let of_run = found.queries.notes().into_iter();
+        let cut = found.cut;
+        notes.extend(of_run.map(|note| format!("restarts {list:?}, after step {cut}: {note}")));
+    }
     if findings.stopped.is_none() && findings.second.is_none() {
         notes.push(
             "a replay runs what its token names and judges nothing else: other findings of the \

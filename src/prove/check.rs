@@ -11,6 +11,7 @@ use crate::prove::native::{self, NativeRaces, Races};
 use crate::prove::oracle::generations;
 use crate::prove::oracle::r2r::{self, NodeDifference};
 use crate::prove::oracle::reference::{self, Provenances};
+use crate::prove::oracle::replicas::{self, LetIn};
 use crate::prove::oracle::res::{self, Restart, Resumption};
 use crate::prove::oracle::reshard::{self, Resharding};
 use crate::prove::oracle::snapshot::{self, Snapshots};
@@ -24,7 +25,7 @@ use crate::prove::stop::Stop;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::{Progress, Silent, faults, grade, memory};
 use crate::scenario::{OracleKind, Scenario};
-use crate::world::{Hazard, Observer, RunOptions, RunRecord};
+use crate::world::{Hazard, Observer, QueryPoint, RunOptions, RunRecord, Schedule};
 
 /// How a check is carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Findings {
     pub sweep: Sweep,
     /// The first node of the second run that differs; the outer `None` is a replay, which has none.
     pub second: Option<Option<NodeDifference>>,
+    /// The node that let the reference run's first drift between ranks in.
+    pub let_in: Option<LetIn>,
     /// One entry a restart; `None` when RES was not asked for.
     pub resumptions: Option<Resumptions>,
     /// Files of background writers; `None` where nothing is saved by one.
@@ -85,6 +88,7 @@ impl Findings {
             reference,
             sweep,
             second: None,
+            let_in: None,
             resumptions: None,
             snapshots: None,
             reshardings: Vec::new(),
@@ -165,11 +169,23 @@ fn straight(
     let second = Some(second.map_err(of_recipe)?);
     progress.end();
 
+    let had = RunOptions {
+        faults: session.corruption(),
+        ..RunOptions::default()
+    };
+    let let_in = replicas::let_in(session, Course::Straight, &had, &reference.drifts)?;
+    let count = reference.hazards.len() as u32;
+    let canonical = (Course::Straight, &Schedule::default());
     let hazards = &mut reference.hazards;
-    let reversals = reversal::turn_round(session, Course::Straight, hazards, progress)?;
-    let queries = queries::deny(session, &reference, progress)?;
+    let mut reversals = reversal::turn_round(session, canonical, hazards, progress)?;
+    let known: Vec<&Hazard> = reference.hazards.iter().chain(&reversals.ordered).collect();
+    let asked = (&reference.queries[..], &known[..]);
+    let mut queries = queries::deny(session, Course::Straight, asked, progress)?;
+    reference.hazards.append(&mut queries.late);
+    reversals.append(count, std::mem::take(&mut queries.late_reversals));
     Ok(Findings {
         second,
+        let_in,
         effect: effect::measure(session, &sweep)?,
         reversals,
         queries,
@@ -340,9 +356,20 @@ pub(super) fn restarts_of(
             resumption.unread = res::unread(reference, cut, &omitted);
             resumption.stale = generations::stale(reference, cut, state);
             turn_own_round(session, &restart, straight, (&found, &mut resumption))?;
+            answer_otherwise(
+                session,
+                &restart,
+                (straight, &resumed.queries),
+                &mut resumption,
+            )?;
             let is_first = found
                 .iter()
                 .all(|(_, earlier): &(_, Resumption)| earlier.is_equal());
+            if reference.drifts.is_empty() {
+                let course = Course::Resumed(&restart);
+                let had = RunOptions::default();
+                resumption.let_in = replicas::let_in(session, course, &had, &resumed.drifts)?;
+            }
             if let (true, Some((step, _))) = (is_first, resumption.first_step) {
                 resumption.first_node = Some(res::first_node(session, &restart, step)?);
             }
@@ -368,10 +395,32 @@ fn turn_own_round(
     let hazards = std::mem::take(&mut found.hazards).into_iter();
     let is_known = |hazard: &Hazard| known.iter().any(|one| reversal::is_same(one, hazard));
     let (mut hazards, mut own): (Vec<_>, Vec<_>) = hazards.partition(is_known);
-    let course = Course::Resumed(restart);
-    found.reversals = reversal::turn_round(session, course, &mut own, &Silent)?;
+    let canonical = (Course::Resumed(restart), &Schedule::default());
+    found.reversals = reversal::turn_round(session, canonical, &mut own, &Silent)?;
     hazards.append(&mut own);
     found.hazards = hazards;
+    Ok(())
+}
+
+/// What other answers to the queries of a resumed run do.
+fn answer_otherwise(
+    session: &mut Session,
+    restart: &Restart<'_>,
+    (straight, asked): (&Straight<'_>, &[QueryPoint]),
+    found: &mut Resumption,
+) -> Result<(), CheckError> {
+    let known = straight.reference.hazards.iter();
+    let known = known.chain(&straight.reversals.ordered);
+    let known = known.chain(&found.hazards).chain(&found.reversals.ordered);
+    let known: Vec<&Hazard> = known.collect();
+    let course = Course::Resumed(restart);
+    let mut queries = queries::deny(session, course, (asked, &known), &Silent)?;
+    let count = found.hazards.len() as u32;
+    found.hazards.append(&mut queries.late);
+    found
+        .reversals
+        .append(count, std::mem::take(&mut queries.late_reversals));
+    found.queries = queries;
     Ok(())
 }
 

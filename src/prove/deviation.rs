@@ -7,12 +7,12 @@ use crate::numerics::Digest;
 use crate::prove::oracle::r2r::first_other_metric;
 use crate::prove::oracle::res::{self, Restart};
 use crate::prove::session::{CheckError, Session};
-use crate::world::{RunOptions, RunRecord, Site, Unobserved, WorldError};
+use crate::world::{Observer, RunOptions, RunRecord, Schedule, Site, Unobserved, WorldError};
 
 /// What differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deviation {
-    /// The first node of the canonical run whose bytes are others, with its rank.
+    /// The first node that both runs have whose bytes are others, with its rank.
     pub node: Option<(u32, Site)>,
     /// The first declared number that differs, with its step.
     pub metric: Option<(u32, String)>,
@@ -33,9 +33,14 @@ impl Deviation {
 
     /// What differs, in words.
     pub fn sentence(&self) -> String {
-        match &self.node {
-            Some((rank, site)) => format!("bytes part first at {site} on rank {rank}"),
-            None => "other nodes run".to_string(),
+        let nodes = match (&self.node, self.other_nodes) {
+            (Some((rank, site)), _) => format!("bytes part first at {site} on rank {rank}"),
+            (None, true) => "other nodes run".to_string(),
+            (None, false) => "every node writes the same".to_string(),
+        };
+        match &self.metric {
+            Some((step, name)) => format!("{nodes}, and {name} of step {step} is another"),
+            None => format!("{nodes}, and every number that is shown is the same"),
         }
     }
 }
@@ -48,15 +53,36 @@ pub(super) enum Course<'a> {
 }
 
 impl Course<'_> {
-    fn run(self, session: &mut Session, options: &RunOptions) -> Result<RunRecord, CheckError> {
+    /// Its first step.
+    pub fn first(self) -> u32 {
         match self {
-            Course::Straight => {
-                let steps = session.steps();
-                Ok(session.plain_run(options, steps)?)
-            }
-            Course::Resumed(restart) => {
-                res::run_on(session, restart, restart.until, options, &mut Unobserved)
-            }
+            Course::Straight => 1,
+            Course::Resumed(restart) => restart.cut + 1,
+        }
+    }
+
+    fn run(self, session: &mut Session, options: &RunOptions) -> Result<RunRecord, CheckError> {
+        let last = match self {
+            Course::Straight => session.scenario.steps,
+            Course::Resumed(restart) => restart.until,
+        };
+        self.watched(session, options, last, &mut Unobserved)
+    }
+
+    /// Runs up to step `last`.
+    ///
+    /// # Errors
+    /// Whatever stops the run.
+    pub fn watched(
+        self,
+        session: &mut Session,
+        options: &RunOptions,
+        last: u32,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, CheckError> {
+        match self {
+            Course::Straight => Ok(session.run(options, 1..last + 1, None, observer)?),
+            Course::Resumed(restart) => res::run_on(session, restart, last, options, observer),
         }
     }
 }
@@ -70,14 +96,23 @@ pub(super) struct Canonical<'a> {
 }
 
 impl<'a> Canonical<'a> {
+    /// With choices of its own.
+    ///
     /// # Errors
     /// Whatever stops the run.
-    pub fn of(session: &mut Session, course: Course<'a>) -> Result<Canonical<'a>, CheckError> {
-        Canonical::with(session, course, recorded())
+    pub fn of(
+        session: &mut Session,
+        course: Course<'a>,
+        schedule: &Schedule,
+    ) -> Result<Canonical<'a>, CheckError> {
+        let base = RunOptions {
+            schedule: schedule.clone(),
+            ..recorded()
+        };
+        Canonical::with(session, course, base)
     }
 
-    /// The same, with accesses followed in every step: a host is known to know what it has waited
-    /// for.
+    /// With accesses followed in every step: a host is known to know what it has waited for.
     ///
     /// # Errors
     /// Whatever stops the run.
@@ -103,6 +138,10 @@ impl<'a> Canonical<'a> {
             base,
             record,
         })
+    }
+
+    pub fn course(&self) -> Course<'a> {
+        self.course
     }
 
     /// Runs with `change`, and compares. The inner error is a run that could not go on.
@@ -156,7 +195,8 @@ fn compare(canonical: &RunRecord, other: &RunRecord) -> Deviation {
         let digest = digests.and_then(|digests| digests.get(*visit));
         *visit += 1;
         deviation.other_nodes |= digest.is_none();
-        if digest != Some(&node.digest) && deviation.node.is_none() {
+        let differs = digest.is_some_and(|digest| *digest != node.digest);
+        if differs && deviation.node.is_none() {
             deviation.node = Some((node.rank, Site::clone(&node.site)));
         }
     }
@@ -202,7 +242,12 @@ mod tests {
         let (rank, site) = compare(&canonical, &swapped).node.expect("the first a");
         assert_eq!((rank, site.node()), (0, "m.a".to_string()));
         let fewer = compare(&canonical, &run(&[(0, "a", 1), (0, "b", 2), (0, "a", 3)]));
-        assert!(fewer.other_nodes && fewer.node.is_some_and(|(rank, _)| rank == 1));
+        assert!(fewer.other_nodes && fewer.node.is_none(), "{fewer:?}");
+        let said = fewer.sentence();
+        assert!(
+            said.starts_with("other nodes run, and every number"),
+            "{said}"
+        );
         let more = run(&[
             (0, "a", 1),
             (0, "b", 2),
@@ -211,5 +256,22 @@ mod tests {
             (1, "c", 5),
         ]);
         assert!(compare(&canonical, &more).other_nodes);
+    }
+
+    /// A node that is gone is not one whose bytes differ: that is the first one after it.
+    #[test]
+    fn a_node_that_differs_is_one_that_both_runs_have() {
+        let canonical = run(&[(0, "a", 1), (0, "b", 2), (0, "c", 3)]);
+        let mut other = run(&[(0, "b", 2), (0, "c", 4)]);
+        other.metrics.insert((1, "lm loss".to_string()), 2.0);
+        let mut canonical = canonical;
+        canonical.metrics.insert((1, "lm loss".to_string()), 1.0);
+        let found = compare(&canonical, &other);
+        assert!(found.other_nodes && !found.changes_bytes());
+        let said = found.sentence();
+        assert!(
+            said.contains("m, c on rank 0, and lm loss of step 1"),
+            "{said}"
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::prove::deviation::Course;
 use crate::prove::oracle::r2r::same_bits;
+use crate::prove::oracle::replicas::{self, LetIn};
 use crate::prove::outcome::{Bits, VisibleEffect};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Finding, Reach, Sweep, Variable};
@@ -16,11 +18,13 @@ pub struct Effect {
     pub visible: BTreeMap<Reach, VisibleEffect>,
     /// For findings whose variable reaches further than their node.
     pub alone: BTreeMap<Reach, Alone>,
-    /// The first copies that part in the deviated run, and not in the canonical one.
-    pub drifts: BTreeMap<Reach, Drift>,
+    /// The first copies that part in the deviated run, and not in the canonical one, and what let
+    /// that in.
+    pub drifts: BTreeMap<Reach, (Drift, Option<LetIn>)>,
 }
 
-/// What a run does in which one node only deviates: a counterfactual, as no placement does that.
+/// What a run does in which one node only deviates: a counterfactual, as no placement and no table
+/// of tuned configurations does that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alone {
     /// The node's own ranks and step have other roots. Nothing before the node deviates, so it is
@@ -58,7 +62,13 @@ pub fn measure(session: &mut Session, sweep: &Sweep) -> Result<Option<Effect>, C
         effect.visible.insert(*reach, visible(&deviated, &whole));
         let mut drifts = deviated.drifts.iter();
         if let Some(drift) = drifts.find(|drift| !whole.drifts.contains(drift)) {
-            effect.drifts.insert(*reach, drift.clone());
+            let had = RunOptions {
+                schedule: finding.schedule(),
+                ..RunOptions::default()
+            };
+            let drifts = std::slice::from_ref(drift);
+            let let_in = replicas::let_in(session, Course::Straight, &had, drifts)?;
+            effect.drifts.insert(*reach, (drift.clone(), let_in));
         }
         if let Some(alone) = alone(session, finding, &whole, last)? {
             effect.alone.insert(*reach, alone);
@@ -88,8 +98,9 @@ fn alone(
     whole: &RunRecord,
     last: u32,
 ) -> Result<Option<Alone>, CheckError> {
-    let Variable::Placement { value } = finding.variable else {
-        return Ok(None);
+    let value = match finding.variable {
+        Variable::Placement { value } | Variable::Configuration { value, .. } => value,
+        Variable::Arrival { .. } => return Ok(None),
     };
     let schedule = Schedule {
         plan_at: [(finding.node, value)].into(),

@@ -89,13 +89,8 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if let Some(snapshots) = &findings.snapshots {
         grade = grade.max(of_snapshots(snapshots));
     }
-    // Queries of other runs than the straight one are answered in one way only.
-    let others = findings
-        .resumptions
-        .as_ref()
-        .is_some_and(|found| !found.is_empty())
-        || !findings.reshardings.is_empty()
-        || !findings.topo.is_empty();
+    // Queries of runs of other layouts, sizes and places are answered in one way only.
+    let others = !findings.reshardings.is_empty() || !findings.topo.is_empty();
     if session.scenario.checkpoint.polls && others {
         grade = grade.max(Grade::Bounded);
     }
@@ -230,20 +225,22 @@ pub(super) fn of_resumption(found: &Resumption, sensitive: u64) -> Grade {
         drifts,
         hazards,
         reversals,
+        queries,
         ..
     } = found;
     let is_equal = components.is_empty()
         && uncovered.is_empty()
         && first_step.is_none()
         && !reversals.is_visible();
-    match (
+    let own = match (
         is_equal && drifts.is_empty() && sensitive == 0,
         hazards.is_empty(),
     ) {
         (false, _) => Grade::Divergent,
         (true, false) => Grade::Hazard,
         (true, true) => Grade::Proved,
-    }
+    };
+    own.max(queries.grade())
 }
 
 /// The grade of points of which the worst was proved by `rung`.

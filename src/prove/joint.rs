@@ -7,21 +7,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::prove::answers::{self, Answers, Explored, Ran};
+use crate::prove::answers::{self, Answers, Ran};
 use crate::prove::deviation::{Canonical, Course, Deviation};
+use crate::prove::queries::Queries;
+use crate::prove::reversal::{self, Consequence};
 use crate::prove::session::{CheckError, Session};
-use crate::prove::{Grade, Progress, reversal};
-use crate::world::{Hazard, Name, Priorities, QueryId, QueryPoint, RunRecord};
+use crate::prove::{Grade, Progress, Silent};
+use crate::world::{Hazard, Name, Priorities, QueryId, QueryPoint, RunRecord, Schedule};
 
 /// Sets of answers that are run, the canonical run included.
 const RUNS_MAX: usize = 64;
 /// Random priority schedules, where that was not enough.
 const SAMPLES: u64 = 32;
 /// Orderings that a difference may need, for what the bound says.
-const DEPTH: u32 = 3;
+pub(super) const DEPTH: u32 = 3;
+
+/// A pair of accesses that nothing orders, and what it does the other way round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unordered {
+    pub hazard: Hazard,
+    pub consequence: Consequence,
+}
 
 /// One run with other answers than the canonical one's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Its place among the runs, from 1: what a token names.
     pub number: u32,
@@ -29,8 +38,8 @@ pub struct Answered {
     pub denied: Vec<QueryPoint>,
     /// What came of it; an error where the run stopped.
     pub came: Result<Deviation, String>,
-    /// The first hazard that the canonical run has not.
-    pub hazard: Option<String>,
+    /// A hazard that the canonical run has not, the first of those that do the worst.
+    pub hazard: Option<Unordered>,
     /// The step after which the first checkpoint was asked for whose file is another one.
     pub file: Option<u32>,
 }
@@ -48,6 +57,7 @@ impl Answered {
             (Err(_), _) => Grade::Divergent,
             (Ok(deviation), _) if deviation.metric.is_some() => Grade::Divergent,
             (Ok(_), _) if self.file.is_some() => Grade::Divergent,
+            (Ok(_), Some(found)) if found.consequence.is_visible() => Grade::Divergent,
             (Ok(_), Some(_)) => Grade::Hazard,
             (Ok(deviation), None) if deviation.changes_bytes() => Grade::Masked,
             (Ok(_), None) => Grade::Proved,
@@ -62,7 +72,10 @@ impl Answered {
             (Ok(_), _, Some(after)) => {
                 format!("the file of the checkpoint after step {after} is another one")
             }
-            (Ok(_), Some(hazard), None) => format!("there is a hazard: {hazard}"),
+            (Ok(_), Some(found), None) => {
+                let (hazard, consequence) = (&found.hazard, &found.consequence);
+                format!("there is a hazard: {hazard}; {consequence}")
+            }
             (Ok(deviation), None, None) => deviation.sentence(),
         }
     }
@@ -106,119 +119,42 @@ impl Sampled {
     }
 }
 
-/// What joint answers do.
-#[derive(Clone, Debug, Default)]
-pub struct Joint {
-    /// Queries of the canonical run that both answers can be given to.
-    pub open: u64,
-    pub explored: Explored,
-    /// Another answer makes other nodes run, or other queries.
-    pub is_dynamic: bool,
-    pub sampled: Option<Sampled>,
-    /// Runs with one answer changed, in their order.
-    pub singles: Vec<Answered>,
-    /// The first run whose several answers have the worst consequence, if they have any.
-    pub worst: Option<Answered>,
-}
-
-impl Joint {
-    /// What is known of several answers together.
-    pub fn grade(&self) -> Grade {
-        let known = match self.is_dynamic || !self.explored.is_complete {
-            true => Grade::Bounded,
-            false => Grade::Proved,
-        };
-        known.max(self.worst.as_ref().map_or(Grade::Proved, Answered::grade))
-    }
-
-    pub fn notes(&self) -> Vec<String> {
-        let Explored {
-            runs,
-            is_complete,
-            answers_max,
-            independent,
-        } = self.explored;
-        let mut notes = Vec::new();
-        if self.explored.runs > 1 {
-            let others = runs - 1;
-            let reach = match is_complete {
-                true => "all that are reached".to_string(),
-                false => format!("all of at most {answers_max} answers among them"),
-            };
-            let mut note = format!("{others} sets of answers were run, {reach}");
-            if independent > 0 {
-                note += &format!("; {independent} additions were left out as independent");
-            }
-            notes.push(note);
-        }
-        if let Some(sampled) = &self.sampled {
-            let Sampled {
-                runs,
-                tasks,
-                events,
-            } = sampled;
-            let power = DEPTH - 1;
-            notes.push(format!(
-                "past that bound {runs} random priority schedules (PCT) of {tasks} tasks and \
-                 {events} events, as the runs before have: one meets a difference that {DEPTH} \
-                 orderings make with probability about 1/({tasks} x {events}^{power}) = {:.2e}, \
-                 all with {:.2e}",
-                sampled.of_one_run(),
-                sampled.of_all_runs()
-            ));
-        }
-        notes.extend(self.worst.iter().map(Answered::sentence));
-        notes
-    }
-
-    fn take(&mut self, answered: Answered) {
-        let deviation = answered.came.as_ref();
-        self.is_dynamic |= deviation.is_ok_and(|deviation| deviation.other_nodes);
-        // Of a run of random priorities that stopped, it is not known which they were.
-        if answered.denied.len() == 1 {
-            self.singles.push(answered);
-            return;
-        }
-        let worst = self.worst.as_ref().map_or(Grade::Proved, Answered::grade);
-        if answered.grade() > worst {
-            self.worst = Some(answered);
-        }
-    }
-}
-
-/// Explores joint answers of the straight run; `until` is the last run that is asked for, where not
-/// all are.
+/// Explores joint answers of a run, whose hazards but for `known` are told; `until` is the last run
+/// that is asked for, where not all are.
 ///
 /// # Errors
 /// A failure of the machine.
 pub(super) fn explore(
     session: &mut Session,
-    until: Option<u32>,
+    course: Course<'_>,
+    (known, until): (&[&Hazard], Option<u32>),
     progress: &dyn Progress,
-) -> Result<Joint, CheckError> {
-    let canonical = Canonical::followed(session, Course::Straight)?;
+) -> Result<Queries, CheckError> {
+    let canonical = Canonical::followed(session, course)?;
     let ranks = session.ranks();
     let mut exploration = Exploration {
         session,
         canonical,
-        joint: Joint::default(),
+        found: Queries::default(),
         runs: 0,
         events: 0,
         points: BTreeMap::new(),
         tasks: BTreeSet::new(),
+        judged: Vec::new(),
     };
+    exploration.turn_late_round(known)?;
     let runs_max = until.map_or(RUNS_MAX, |until| RUNS_MAX.min(until as usize + 1));
     let explored = answers::explore(ranks, runs_max, |denied| {
         let ran = exploration.answered(denied);
         progress.advance(1);
         ran
     })?;
-    exploration.joint.explored = explored;
+    exploration.found.explored = explored;
     let is_over = until.is_some_and(|until| u64::from(until) < explored.runs);
     if !explored.is_complete && !is_over {
         exploration.sample(until, progress)?;
     }
-    Ok(exploration.joint)
+    Ok(exploration.found)
 }
 
 /// The other answer to one query of the straight run.
@@ -227,36 +163,54 @@ pub(super) fn explore(
 /// A failure of the machine.
 pub(super) fn one(session: &mut Session, query: &QueryPoint) -> Result<Answered, CheckError> {
     let canonical = Canonical::followed(session, Course::Straight)?;
-    let ran = canonical.changed(session, |options| {
-        options.schedule.not_ready = [query.id].into();
-    })?;
-    let (hazard, file) = beside(&canonical, &ran);
-    Ok(Answered {
-        number: 1,
-        denied: vec![query.clone()],
-        hazard,
-        file,
-        came: ran.map(|(_, deviation)| deviation),
-    })
+    let mut exploration = Exploration {
+        session,
+        canonical,
+        found: Queries::default(),
+        runs: 0,
+        events: 0,
+        points: BTreeMap::new(),
+        tasks: BTreeSet::new(),
+        judged: Vec::new(),
+    };
+    let schedule = Schedule {
+        not_ready: [query.id].into(),
+        ..Schedule::default()
+    };
+    let (_, mut answered) = exploration.run(&schedule)?;
+    answered.denied = vec![query.clone()];
+    Ok(answered)
 }
 
-/// The first hazard of a run that the canonical one has not, and the first file that is another.
-fn beside(
-    canonical: &Canonical<'_>,
-    ran: &Result<(RunRecord, Deviation), String>,
-) -> (Option<String>, Option<u32>) {
-    let Ok((record, _)) = ran else {
-        return (None, None);
-    };
-    let (own, other) = (&canonical.record.files, &record.files);
+/// The hazards of the straight run in steps in which the reference run, which has `known`, did not
+/// look for them; none where nobody asks.
+///
+/// # Errors
+/// A failure of the machine.
+pub(super) fn late_hazards(
+    session: &mut Session,
+    reference: &RunRecord,
+) -> Result<Vec<Hazard>, CheckError> {
+    if !reference.queries.iter().any(|query| query.open) {
+        return Ok(Vec::new());
+    }
+    let canonical = Canonical::followed(session, Course::Straight)?;
+    let known: Vec<&Hazard> = reference.hazards.iter().collect();
+    Ok(beyond(&canonical.record, &known))
+}
+
+/// The hazards of a run that are none of `known`.
+fn beyond(record: &RunRecord, known: &[&Hazard]) -> Vec<Hazard> {
+    let is_known = |hazard: &Hazard| known.iter().any(|one| reversal::is_same(one, hazard));
+    let own = record.hazards.iter().filter(|hazard| !is_known(hazard));
+    own.cloned().collect()
+}
+
+/// The first step after which a checkpoint was asked for whose file another run has not.
+fn other_file(canonical: &RunRecord, record: &RunRecord) -> Option<u32> {
+    let (own, other) = (&canonical.files, &record.files);
     let mut steps = own.keys().chain(other.keys());
-    let file = steps.find(|step| own.get(step) != other.get(step)).copied();
-    let known = |hazard: &&Hazard| {
-        let mut known = canonical.record.hazards.iter();
-        known.any(|one| reversal::is_same(one, hazard))
-    };
-    let hazard = record.hazards.iter().find(|hazard| !known(hazard));
-    (hazard.map(ToString::to_string), file)
+    steps.find(|step| own.get(step) != other.get(step)).copied()
 }
 
 /// The queries of a run.
@@ -266,8 +220,8 @@ fn asked(record: &RunRecord) -> BTreeSet<QueryId> {
 
 struct Exploration<'a> {
     session: &'a mut Session,
-    canonical: Canonical<'static>,
-    joint: Joint,
+    canonical: Canonical<'a>,
+    found: Queries,
     /// Runs so far, without the canonical one.
     runs: u32,
     /// Two for each query of the run that asks most.
@@ -276,38 +230,102 @@ struct Exploration<'a> {
     points: BTreeMap<QueryId, QueryPoint>,
     /// Hosts that ask, and the work of theirs that they ask about.
     tasks: BTreeSet<(u32, Option<Name>)>,
+    /// Hazards of other answers, with what they do; `None` if other ranks order them.
+    judged: Vec<(Hazard, Option<Consequence>)>,
 }
 
 impl Exploration<'_> {
+    /// What the canonical run's own hazards do that nobody has been told of.
+    fn turn_late_round(&mut self, known: &[&Hazard]) -> Result<(), CheckError> {
+        let mut late = beyond(&self.canonical.record, known);
+        let how = (self.canonical.course(), &Schedule::default());
+        let turned = reversal::turn_round(self.session, how, &mut late, &Silent)?;
+        (self.found.late, self.found.late_reversals) = (late, turned);
+        Ok(())
+    }
+
+    /// One run with other answers; its record, where it came to its end.
+    fn run(&mut self, schedule: &Schedule) -> Result<(Option<RunRecord>, Answered), CheckError> {
+        let ran = self.canonical.changed(self.session, |options| {
+            options.schedule = schedule.clone();
+        })?;
+        self.runs += 1;
+        let mut answered = Answered {
+            number: self.runs,
+            denied: Vec::new(),
+            came: Ok(Deviation::default()),
+            hazard: None,
+            file: None,
+        };
+        match ran {
+            Ok((record, deviation)) => {
+                answered.came = Ok(deviation);
+                answered.hazard = self.unordered(&record, schedule)?;
+                answered.file = other_file(&self.canonical.record, &record);
+                Ok((Some(record), answered))
+            }
+            Err(error) => {
+                answered.came = Err(error);
+                Ok((None, answered))
+            }
+        }
+    }
+
+    /// The first of the hazards with the worst consequence that `record`, a run of `schedule`, has
+    /// and the canonical run has not. Each pair is turned round in the first run that has it.
+    fn unordered(
+        &mut self,
+        record: &RunRecord,
+        schedule: &Schedule,
+    ) -> Result<Option<Unordered>, CheckError> {
+        let known: Vec<&Hazard> = self.canonical.record.hazards.iter().collect();
+        let own = beyond(record, &known);
+        let judged: Vec<&Hazard> = self.judged.iter().map(|(hazard, _)| hazard).collect();
+        let is_judged = |one: &Hazard| judged.iter().any(|known| reversal::is_same(known, one));
+        let new = own.iter().filter(|hazard| !is_judged(hazard));
+        let mut new: Vec<Hazard> = new.cloned().collect();
+        let how = (self.canonical.course(), schedule);
+        let turned = reversal::turn_round(self.session, how, &mut new, &Silent)?;
+        let ordered = turned.ordered.into_iter().map(|hazard| (hazard, None));
+        self.judged.extend(ordered);
+        let told = new
+            .into_iter()
+            .zip(turned.consequences.into_iter().map(Some));
+        self.judged.extend(told);
+        let of_run = |known: &&(Hazard, Option<Consequence>)| {
+            own.iter().any(|one| reversal::is_same(one, &known.0))
+        };
+        let open = self.judged.iter().filter(of_run);
+        let open = open.filter_map(|(hazard, consequence)| {
+            Some(Unordered {
+                hazard: hazard.clone(),
+                consequence: consequence.clone()?,
+            })
+        });
+        Ok(open.min_by_key(|one| !one.consequence.is_visible()))
+    }
+
     fn answered(&mut self, denied: &Answers) -> Result<Ran, CheckError> {
         if denied.is_empty() {
             let record = self.canonical.record.clone();
             let shown = self.seen(&record);
-            self.joint.open = shown.open.len() as u64;
+            self.found.open = shown.open.len() as u64;
             return Ok(shown);
         }
-        let ran = self.canonical.changed(self.session, |options| {
-            options.schedule.not_ready = denied.clone();
-        })?;
-        self.runs += 1;
-        let (hazard, file) = beside(&self.canonical, &ran);
-        let (shown, came) = match ran {
-            Ok((record, deviation)) => {
-                // Queries are nodes, though those of a checkpoint are in no record of nodes.
-                self.joint.is_dynamic |= asked(&record) != asked(&self.canonical.record);
-                (self.seen(&record), Ok(deviation))
-            }
-            Err(error) => (Ran::default(), Err(error)),
+        let schedule = Schedule {
+            not_ready: denied.clone(),
+            ..Schedule::default()
         };
+        let (record, mut answered) = self.run(&schedule)?;
+        let mut shown = Ran::default();
+        if let Some(record) = &record {
+            // Queries are nodes, though those of a checkpoint are in no record of nodes.
+            self.found.is_dynamic |= asked(record) != asked(&self.canonical.record);
+            shown = self.seen(record);
+        }
         // An answer is changed only where a run before has shown the query.
-        let denied = denied.iter().map(|id| self.points[id].clone());
-        self.joint.take(Answered {
-            number: self.runs,
-            denied: denied.collect(),
-            came,
-            hazard,
-            file,
-        });
+        answered.denied = denied.iter().map(|id| self.points[id].clone()).collect();
+        self.found.take(answered);
         Ok(shown)
     }
 
@@ -331,7 +349,7 @@ impl Exploration<'_> {
             tasks: self.tasks.len() as u64,
             events: self.events,
         };
-        self.joint.sampled = Some(sampled);
+        self.found.sampled = Some(sampled);
         let mut random = ChaCha8Rng::seed_from_u64(self.session.scenario.seed);
         for _ in 0..SAMPLES {
             if until.is_some_and(|until| self.runs >= until) {
@@ -340,27 +358,14 @@ impl Exploration<'_> {
             let seed = u64::from(random.next_u32());
             let change = |behind| (u64::from(random.next_u32()) % sampled.events, behind);
             let changes = (1..u64::from(DEPTH)).map(change).collect();
-            let priorities = Priorities { seed, changes };
-            let ran = self.canonical.changed(self.session, |options| {
-                options.schedule.priorities = Some(priorities);
-            })?;
-            self.runs += 1;
-            let (hazard, file) = beside(&self.canonical, &ran);
-            let (denied, came) = match ran {
-                Ok((record, deviation)) => {
-                    let denied = record.queries.into_iter().filter(|query| query.denied);
-                    (denied.collect(), Ok(deviation))
-                }
-                Err(error) => (Vec::new(), Err(error)),
+            let schedule = Schedule {
+                priorities: Some(Priorities { seed, changes }),
+                ..Schedule::default()
             };
-            let number = self.runs;
-            self.joint.take(Answered {
-                number,
-                denied,
-                came,
-                hazard,
-                file,
-            });
+            let (record, mut answered) = self.run(&schedule)?;
+            let queries = record.into_iter().flat_map(|record| record.queries);
+            answered.denied = queries.filter(|query| query.denied).collect();
+            self.found.take(answered);
             progress.advance(1);
         }
         Ok(())

@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use crate::prove::check::Findings;
+use crate::prove::oracle::replicas::told;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Variable};
@@ -113,7 +114,8 @@ fn started_apart(session: &Session, findings: &Findings) -> Option<Origin> {
     let mut drifts = findings.reference.drifts.iter();
     let drift = drifts.find(|drift| drift.step.is_none())?;
     let class = OriginClass::ReplicaDivergence;
-    origin(class, OracleKind::XR, drift.to_string())
+    let what = told(drift, findings.let_in.as_ref());
+    origin(class, OracleKind::XR, what)
 }
 
 fn contributed(findings: &Findings) -> Option<Origin> {
@@ -137,7 +139,8 @@ fn drifted(session: &Session, findings: &Findings) -> Option<Origin> {
     asks(session, OracleKind::XR)?;
     let drift = findings.reference.drifts.first()?;
     let class = OriginClass::ReplicaDivergence;
-    origin(class, OracleKind::XR, drift.to_string())
+    let what = told(drift, findings.let_in.as_ref());
+    origin(class, OracleKind::XR, what)
 }
 
 fn resumed(findings: &Findings) -> Option<Origin> {
@@ -145,7 +148,9 @@ fn resumed(findings: &Findings) -> Option<Origin> {
     let mut broken = resumptions.filter(|(_, found)| !found.is_equal());
     if let Some((list, found)) = broken.next() {
         let covered = (found.components.is_empty(), found.uncovered.is_empty());
+        let is_answered = found.first_step.is_none() && found.queries.worst().is_some();
         let class = match (found.stale.is_empty(), covered) {
+            (true, (true, true)) if is_answered => OriginClass::QueryAnswer,
             (false, _) => OriginClass::CheckpointSnapshot,
             (true, (false, _)) => OriginClass::LostState,
             (true, (true, false)) => OriginClass::HiddenState,

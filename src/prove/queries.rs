@@ -1,203 +1,235 @@
-//! Non-blocking queries: where both answers can be given, those that the reference run did not give
-//! are run, too, each alone and several together.
+//! Non-blocking queries: where both answers can be given, those that a run did not give are run,
+//! too, each alone and several together. What they do is graded here, whichever run it is of.
 
 use std::collections::BTreeSet;
 
-use crate::prove::deviation::Deviation;
-use crate::prove::joint::{self, Answered, Joint};
+use crate::prove::answers::Explored;
+use crate::prove::deviation::Course;
+use crate::prove::joint::{self, Answered, DEPTH, Sampled};
+use crate::prove::reversal::Reversals;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::{Grade, Progress};
-use crate::world::{QueryId, QueryPoint, RunRecord};
+use crate::world::{Hazard, QueryId, QueryPoint};
 
 /// What the other answers do.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queries {
-    /// Queries that both answers can be given to, and those whose other answer was run.
+    /// Queries of the canonical run that both answers can be given to.
     pub open: u64,
-    pub tried: u64,
-    /// Another answer made other nodes run.
-    pub other_nodes: bool,
-    /// The first query whose answer changes bytes.
-    pub sensitive: Option<(QueryPoint, Deviation)>,
-    /// The first query whose answer stops the run, shows a hazard, or makes another file; with what
-    /// that is.
-    pub stops: Option<(QueryPoint, String)>,
-    pub hazard: Option<(QueryPoint, String)>,
-    pub file: Option<(QueryPoint, String)>,
-    /// The first query whose answer alone has the worst consequence, with the grade of that.
-    pub worst: Option<(QueryPoint, Grade)>,
-    /// What several answers do together; `None` in a replay of one.
-    pub joint: Option<Joint>,
-    visible: bool,
+    pub explored: Explored,
+    /// Another answer makes other nodes run, or other queries.
+    pub is_dynamic: bool,
+    pub sampled: Option<Sampled>,
+    /// Runs with one answer changed, in their order.
+    pub singles: Vec<Answered>,
+    /// The first run whose several answers have the worst consequence, if they have any.
+    pub together: Option<Answered>,
+    /// Hazards of the canonical run in steps in which they were not looked for before.
+    pub late: Vec<Hazard>,
+    /// What these do.
+    pub late_reversals: Reversals,
 }
 
-/// Runs the other answers.
+/// Runs the other answers to the queries of `course`, of which `asked` are known. `known` are
+/// hazards that need not be told again.
 ///
 /// # Errors
 /// A failure of the machine.
-pub fn deny(
+pub(super) fn deny(
     session: &mut Session,
-    reference: &RunRecord,
+    course: Course<'_>,
+    (asked, known): (&[QueryPoint], &[&Hazard]),
     progress: &dyn Progress,
 ) -> Result<Queries, CheckError> {
-    let mut found = Queries::default();
-    let open = reference.queries.iter().filter(|query| query.open).count();
+    let open = asked.iter().filter(|query| query.open).count();
     if open == 0 {
-        return Ok(found);
+        return Ok(Queries::default());
     }
     progress.begin("answers to queries", 1 << open.min(6));
-    let joint = joint::explore(session, None, progress)?;
-    found.open = joint.open;
-    let mut tried: BTreeSet<QueryId> = BTreeSet::new();
-    for answered in &joint.singles {
-        tried.insert(answered.denied[0].id);
-        found.take(answered);
-    }
-    found.tried = tried.len() as u64;
-    found.joint = Some(joint);
+    let found = joint::explore(session, course, (known, None), progress)?;
     progress.end();
     Ok(found)
 }
 
-/// Runs the other answer to this query alone.
+/// Runs the other answer to this query of the straight run alone.
 ///
 /// # Errors
 /// A failure of the machine.
 pub(super) fn deny_one(session: &mut Session, query: &QueryPoint) -> Result<Queries, CheckError> {
-    let mut found = Queries {
+    Ok(Queries {
         open: 1,
-        tried: 1,
+        singles: vec![joint::one(session, query)?],
         ..Queries::default()
-    };
-    found.take(&joint::one(session, query)?);
-    Ok(found)
+    })
+}
+
+/// The first of these with the worst consequence, if one has any.
+fn worst<'a>(answered: impl Iterator<Item = &'a Answered>) -> Option<&'a Answered> {
+    let mut worst: Option<&Answered> = None;
+    for one in answered {
+        if one.grade() > worst.map_or(Grade::Proved, Answered::grade) {
+            worst = Some(one);
+        }
+    }
+    worst
 }
 
 impl Queries {
-    /// What several answers do together, and no more.
-    pub(super) fn together(joint: Joint) -> Queries {
-        Queries {
-            joint: Some(joint),
-            ..Queries::default()
+    /// What came of one run with other answers.
+    pub(super) fn take(&mut self, answered: Answered) {
+        let deviation = answered.came.as_ref();
+        self.is_dynamic |= deviation.is_ok_and(|deviation| deviation.other_nodes);
+        // Of a run of random priorities that stopped, it is not known which they were.
+        if answered.denied.len() == 1 {
+            self.singles.push(answered);
+            return;
         }
+        let known = self
+            .together
+            .as_ref()
+            .map_or(Grade::Proved, Answered::grade);
+        if answered.grade() > known {
+            self.together = Some(answered);
+        }
+    }
+
+    /// Queries whose other answer was run alone.
+    pub fn tried(&self) -> u64 {
+        let tried: BTreeSet<QueryId> = self.singles.iter().map(|one| one.denied[0].id).collect();
+        tried.len() as u64
+    }
+
+    /// The first answer that alone has the worst consequence, if one has any.
+    pub fn alone(&self) -> Option<&Answered> {
+        worst(self.singles.iter())
+    }
+
+    /// The first answers that have the worst consequence: one alone, if that is as bad.
+    pub fn worst(&self) -> Option<&Answered> {
+        worst(self.alone().into_iter().chain(&self.together))
     }
 
     pub fn grade(&self) -> Grade {
-        let joint = self.joint.as_ref().map_or(Grade::Proved, Joint::grade);
-        self.grade_of_each().max(joint)
-    }
-
-    /// Of each answer alone.
-    fn grade_of_each(&self) -> Grade {
-        if self.visible || self.stops.is_some() || self.file.is_some() {
-            return Grade::Divergent;
-        }
-        if self.hazard.is_some() {
-            return Grade::Hazard;
-        }
-        match (self.sensitive.is_some(), self.other_nodes) {
-            (true, _) => Grade::Masked,
-            (false, true) => Grade::Bounded,
-            (false, false) if self.tried < self.open => Grade::Bounded,
-            (false, false) => Grade::Proved,
-        }
-    }
-
-    fn take(&mut self, answered: &Answered) {
-        let query = &answered.denied[0];
-        match &answered.came {
-            Ok(deviation) => {
-                self.other_nodes |= deviation.other_nodes;
-                self.visible |= deviation.metric.is_some();
-                if deviation.metric.is_some() || deviation.changes_bytes() {
-                    let sensitive = || (query.clone(), deviation.clone());
-                    self.sensitive.get_or_insert_with(sensitive);
-                }
-            }
-            Err(_) => {
-                let stop = || (query.clone(), answered.consequence());
-                self.stops.get_or_insert_with(stop);
-            }
-        }
-        if let Some(hazard) = &answered.hazard {
-            let hazard = (query.clone(), format!("there is a hazard: {hazard}"));
-            self.hazard.get_or_insert(hazard);
-        }
-        if answered.file.is_some() {
-            let file = || (query.clone(), answered.consequence());
-            self.file.get_or_insert_with(file);
-        }
-        let grade = answered.grade();
-        let known = self
-            .worst
-            .as_ref()
-            .map_or(Grade::Proved, |(_, known)| *known);
-        if grade > known {
-            self.worst = Some((query.clone(), grade));
-        }
-    }
-
-    /// What there is to say, a sentence each.
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes = self.notes_of_each();
-        notes.extend(self.joint.iter().flat_map(Joint::notes));
-        notes
-    }
-
-    fn notes_of_each(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.open > 0 {
-            let (open, tried) = (self.open, self.tried);
-            notes.push(format!(
-                "{open} queries can be answered both ways; of {tried} the other answer was run"
-            ));
-        }
-        let sensitive = self.sensitive.iter();
-        let sensitive = sensitive.map(|(query, deviation)| (query, deviation.sentence()));
-        let told = [&self.hazard, &self.file, &self.stops]
-            .into_iter()
-            .flatten();
-        let told = told.map(|(query, what)| (query, what.clone()));
-        for (query, what) in sensitive.chain(told) {
-            notes.push(format!("if {}, {what}", joint::not_ready(query)));
-        }
-        notes
+        let is_known = !self.is_dynamic && self.explored.is_complete;
+        let known = match self.open == 0 || is_known {
+            true => Grade::Proved,
+            false => Grade::Bounded,
+        };
+        known.max(self.worst().map_or(Grade::Proved, Answered::grade))
     }
 
     /// What the other answers do that decides, in one sentence.
     pub fn consequence(&self) -> Option<String> {
-        let together = self.joint.as_ref().and_then(|joint| joint.worst.as_ref());
-        match (&self.worst, together) {
-            (Some((_, alone)), Some(joint)) if joint.grade() > *alone => Some(joint.sentence()),
-            (Some(_), _) => self.notes_of_each().into_iter().next_back(),
-            (None, joint) => joint.map(Answered::sentence),
+        self.worst().map(Answered::sentence)
+    }
+
+    /// What there is to say, a sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.open > 0 {
+            let (open, tried) = (self.open, self.tried());
+            notes.push(format!(
+                "{open} queries can be answered both ways; of {tried} the other answer was run"
+            ));
         }
+        for grade in [Grade::Masked, Grade::Hazard, Grade::Divergent] {
+            let first = self.singles.iter().find(|one| one.grade() == grade);
+            notes.extend(first.map(Answered::sentence));
+        }
+        notes.extend(self.reach());
+        notes.extend(self.sampled.as_ref().map(Sampled::note));
+        notes.extend(self.together.iter().map(Answered::sentence));
+        notes
+    }
+
+    /// How many sets of answers were run, of which.
+    fn reach(&self) -> Option<String> {
+        let Explored {
+            runs,
+            is_complete,
+            answers_max,
+            independent,
+        } = self.explored;
+        let others = runs.checked_sub(1).filter(|others| *others > 0)?;
+        let reach = match is_complete {
+            true => "all that are reached".to_string(),
+            false => format!("all of at most {answers_max} answers among them"),
+        };
+        let mut note = format!("{others} sets of answers were run, {reach}");
+        if independent > 0 {
+            note += &format!("; {independent} additions were left out as independent");
+        }
+        Some(note)
+    }
+}
+
+impl Sampled {
+    /// What they say, in a sentence.
+    fn note(&self) -> String {
+        let Sampled {
+            runs,
+            tasks,
+            events,
+        } = self;
+        let power = DEPTH - 1;
+        format!(
+            "past that bound {runs} random priority schedules (PCT) of {tasks} tasks and {events} \
+             events, as the runs before have: one meets a difference that {DEPTH} orderings make \
+             with probability about 1/({tasks} x {events}^{power}) = {:.2e}, all with {:.2e}",
+            self.of_one_run(),
+            self.of_all_runs()
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prove::deviation::Deviation;
+
+    fn explored(is_complete: bool) -> Queries {
+        Queries {
+            open: 3,
+            explored: Explored {
+                is_complete,
+                ..Explored::default()
+            },
+            ..Queries::default()
+        }
+    }
 
     #[test]
-    fn what_was_not_tried_bounds_the_grade() {
-        let grade = |open, tried, other_nodes| {
-            let found = Queries {
-                open,
-                tried,
-                other_nodes,
-                ..Queries::default()
-            };
-            found.grade()
+    fn what_was_not_run_bounds_the_grade() {
+        assert_eq!(Queries::default().grade(), Grade::Proved);
+        assert_eq!(explored(true).grade(), Grade::Proved);
+        assert_eq!(explored(false).grade(), Grade::Bounded);
+        let dynamic = Queries {
+            is_dynamic: true,
+            ..explored(true)
         };
-        assert_eq!(grade(0, 0, false), Grade::Proved);
-        assert_eq!(grade(3, 3, false), Grade::Proved);
-        assert_eq!(grade(3, 2, false), Grade::Bounded);
-        assert_eq!(grade(3, 3, true), Grade::Bounded);
-        let visible = Queries {
-            visible: true,
-            ..Queries::default()
+        assert_eq!(dynamic.grade(), Grade::Bounded);
+    }
+
+    #[test]
+    fn the_worst_answer_decides_and_is_said() {
+        let answered = |number, came| Answered {
+            number,
+            denied: Vec::new(),
+            came,
+            hazard: None,
+            file: None,
         };
-        assert_eq!(visible.grade(), Grade::Divergent);
+        let visible = Deviation {
+            metric: Some((1, "lm loss".to_string())),
+            ..Deviation::default()
+        };
+        let mut found = explored(true);
+        found.take(answered(1, Ok(Deviation::default())));
+        assert_eq!((found.grade(), found.consequence()), (Grade::Proved, None));
+        found.take(answered(2, Ok(visible.clone())));
+        found.take(answered(3, Err("it hangs".to_string())));
+        assert_eq!(found.grade(), Grade::Divergent);
+        let said = found.consequence().expect("a sentence");
+        assert!(said.contains("run 2") && said.contains("lm loss"), "{said}");
     }
 }

@@ -19,7 +19,7 @@ use crate::prove::token::{
 };
 use crate::prove::{Progress, Silent, grade, queries, reversal, witness};
 use crate::scenario::Scenario;
-use crate::world::{NodeId, Owner, RunOptions, RunRecord};
+use crate::world::{NodeId, Owner, RunOptions, RunRecord, Schedule};
 
 /// What a replay found, and its verdicts.
 type Replayed = (Findings, Verdicts);
@@ -191,12 +191,15 @@ fn replay_restart(
 /// Turns the one pair round that the token names.
 fn replay_hazard(session: &mut Session, token: &Token) -> Result<Replayed, CheckError> {
     let (mut reference, _) = reference_of(session)?;
+    let late = joint::late_hazards(session, &reference)?;
+    reference.hazards.extend(late);
     let place = token.value as usize;
     if place >= reference.hazards.len() {
         return Err(not_a_difference());
     }
     let mut hazards = vec![reference.hazards.swap_remove(place)];
-    let reversals = reversal::turn_round(session, Course::Straight, &mut hazards, &Silent)?;
+    let canonical = (Course::Straight, &Schedule::default());
+    let reversals = reversal::turn_round(session, canonical, &mut hazards, &Silent)?;
     let Some(consequence) = reversals.consequences.first() else {
         return Err(not_a_difference());
     };
@@ -223,7 +226,7 @@ fn replay_query(session: &mut Session, token: &Token) -> Result<Replayed, CheckE
         return Err(not_a_difference());
     };
     let found = queries::deny_one(session, query)?;
-    if found.worst.is_none() {
+    if found.worst().is_none() {
         return Err(not_a_difference());
     }
     Ok(of_answers(session, reference, found))
@@ -236,13 +239,13 @@ fn replay_answers(
     progress: &dyn Progress,
 ) -> Result<Replayed, CheckError> {
     let (reference, _) = reference_of(session)?;
-    let mut joint = joint::explore(session, Some(token.value), progress)?;
-    joint.singles.clear();
-    let is_named = |worst: &Answered| worst.number == token.value;
-    if !joint.worst.as_ref().is_some_and(is_named) {
+    let all = (&[][..], Some(token.value));
+    let mut found = joint::explore(session, Course::Straight, all, progress)?;
+    found.singles.clear();
+    let is_named = |together: &Answered| together.number == token.value;
+    if !found.together.as_ref().is_some_and(is_named) {
         return Err(not_a_difference());
     }
-    let found = Queries::together(joint);
     Ok(of_answers(session, reference, found))
 }
 

@@ -25,14 +25,14 @@ fn candidates(session: &Session, findings: &Findings) -> Vec<(Grade, Token)> {
         let grade = grade::of_sensitive(*reach, findings.effect.as_ref());
         all.push((grade, token::of_finding(session, finding)));
     }
-    if let Some((query, grade)) = &findings.queries.worst {
+    if let Some(alone) = findings.queries.alone() {
         let mut known = findings.reference.queries.iter();
-        let place = known.position(|one| one == query);
-        all.extend(place.map(|place| (*grade, token::of_query(session, place as u32))));
+        let place = known.position(|one| *one == alone.denied[0]);
+        all.extend(place.map(|place| (alone.grade(), token::of_query(session, place as u32))));
     }
-    let joint = findings.queries.joint.as_ref();
-    if let Some(worst) = joint.and_then(|joint| joint.worst.as_ref()) {
-        all.push((worst.grade(), token::of_answers(session, worst.number)));
+    if let Some(together) = &findings.queries.together {
+        let token = token::of_answers(session, together.number);
+        all.push((together.grade(), token));
     }
     let lists = &session.scenario.checkpoint.restarts;
     for (list, found) in findings.resumptions.iter().flatten() {

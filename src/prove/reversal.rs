@@ -4,7 +4,7 @@
 use crate::prove::deviation::{Canonical, Course, Deviation};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::{Progress, oracle::r2r::NodeDifference};
-use crate::world::{Hazard, Reversal, Site, Turned};
+use crate::world::{Hazard, Reversal, Schedule, Site, Turned};
 
 /// Pairs that are turned round.
 const PAIRS_MAX: usize = 8;
@@ -39,15 +39,7 @@ impl std::fmt::Display for Consequence {
             Consequence::NotTried => f.write_str("not run the other way round"),
             Consequence::Stops(error) => write!(f, "the other way round, the run stops: {error}"),
             Consequence::Differs(deviation) => {
-                f.write_str("the other way round, ")?;
-                match &deviation.node {
-                    Some((rank, site)) => write!(f, "bytes part first at {site} on rank {rank}")?,
-                    None => f.write_str("other nodes run")?,
-                }
-                match &deviation.metric {
-                    Some((step, name)) => write!(f, ", and {name} of step {step} is another"),
-                    None => f.write_str(", and every number that is shown is the same"),
-                }
+                write!(f, "the other way round, {}", deviation.sentence())
             }
         }
     }
@@ -68,6 +60,14 @@ impl Reversals {
     /// Whether `hazard`, perhaps of another run, is a pair that was found to be ordered.
     pub fn is_ordered(&self, hazard: &Hazard) -> bool {
         self.ordered.iter().any(|ordered| is_same(ordered, hazard))
+    }
+
+    /// Takes those of `late` behind its own: they are numbered from `first` on.
+    pub(super) fn append(&mut self, first: u32, late: Reversals) {
+        self.consequences.extend(late.consequences);
+        let places = late.places.into_iter().map(|place| first + place);
+        self.places.extend(places);
+        self.ordered.extend(late.ordered);
     }
 
     /// Whether one of them changes what the user sees.
@@ -113,14 +113,14 @@ pub fn explains<'a>(hazards: &'a [Hazard], difference: &NodeDifference) -> Optio
     there.or_else(|| earlier.find(comes_by))
 }
 
-/// Turns the pairs of `hazards` round, each in a run of its own; those that turn out to be ordered
-/// are taken out.
+/// Turns the pairs of `hazards` round, each in a run of its own of the course with that schedule;
+/// those that turn out to be ordered are taken out.
 ///
 /// # Errors
 /// A failure of the machine.
 pub(super) fn turn_round(
     session: &mut Session,
-    course: Course<'_>,
+    (course, schedule): (Course<'_>, &Schedule),
     hazards: &mut Vec<Hazard>,
     progress: &dyn Progress,
 ) -> Result<Reversals, CheckError> {
@@ -130,7 +130,7 @@ pub(super) fn turn_round(
     }
     let pairs = hazards.iter().filter(|hazard| hazard.ran.is_some());
     progress.begin("hazards turned round", pairs.take(PAIRS_MAX).count() as u64);
-    let canonical = Canonical::of(session, course)?;
+    let canonical = Canonical::of(session, course, schedule)?;
     let mut kept = Vec::new();
     let mut tried = 0;
     for (place, hazard) in (0..).zip(hazards.drain(..)) {

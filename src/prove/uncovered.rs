@@ -21,8 +21,13 @@ pub(super) fn sentences(session: &Session, more: &[String]) -> Vec<String> {
     list.extend(own_arithmetic(session));
     let recipe = &session.scenario.recipe;
     list.extend(asynchronous_saves(session));
-    if session.scenario.checkpoint.polls {
-        list.push("other answers to the queries of resumed runs and of variations".to_string());
+    let scenario = &session.scenario;
+    let others = !scenario.topo.is_empty() || !scenario.checkpoint.reshard.is_empty();
+    if scenario.checkpoint.polls && others {
+        list.push(
+            "other answers to the queries of variations and of resumes on other layouts"
+                .to_string(),
+        );
     }
     list.extend(unseen_gathers(session));
     list.extend(session.environment.assumed(&recipe.nccl_reductions()));

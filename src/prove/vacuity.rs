@@ -2,6 +2,7 @@
 //! sums that the scenario does not have at all.
 
 use crate::numerics::ladder::Rung;
+use crate::plan::local;
 use crate::prove::check::Findings;
 use crate::prove::full_size::FullSizeCounts;
 use crate::prove::oracle::topo::Topo;
@@ -159,12 +160,18 @@ pub fn size_key(family: Family) -> &'static str {
 
 /// Families of one addend here: no such sum is issued, so no point of theirs was ever tested.
 fn absent(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
+    // What a tuned sum needs is more than what any sum does: it is said first, and alone.
+    let mut found = match scenario.recipe.determinism.autotune {
+        Autotune::Timed => untuned(sweep),
+        Autotune::Fixed => Vec::new(),
+    };
     let counts = FullSizeCounts::of(scenario, Vec::new()).of_layout();
-    let mut found: Vec<VacuityFinding> = counts
-        .into_iter()
-        .filter(|(_, here, full)| *here <= 1 && *full >= 3)
-        .map(|(family, here, full)| absent_family(family, here as u32, full))
-        .collect();
+    for (family, here, full) in counts {
+        let known = found.iter().any(|finding| finding.family == family);
+        if here <= 1 && full >= 3 && !known {
+            found.push(absent_family(family, here as u32, full));
+        }
+    }
     let free = scenario.recipe.determinism.orders();
     let free = free
         .into_iter()
@@ -182,18 +189,20 @@ fn absent(scenario: &Scenario, sweep: &Sweep) -> Vec<VacuityFinding> {
             found.push(absent_family(family, widest, full));
         }
     }
-    if scenario.recipe.determinism.autotune == Autotune::Timed {
-        found.extend(untuned(sweep));
-    }
     found
 }
 
 /// Addends that a sum needs to have more than one configuration.
-const TUNED_ADDENDS_MIN: u64 = 4;
+fn tuned_addends_min() -> u32 {
+    let mut sizes = 1..;
+    let several = sizes.find(|addends| local::block_sizes(*addends).len() > 1);
+    several.expect("some sum has several")
+}
 
 /// Families whose kernels are tuned, and have one configuration at every node: no choice was
 /// tried.
 fn untuned(sweep: &Sweep) -> Vec<VacuityFinding> {
+    let least = tuned_addends_min();
     let mut found = Vec::new();
     for family in Determinism::TUNED.into_iter().flat_map(families_of) {
         let of_family = sweep.tallies.iter();
@@ -204,8 +213,8 @@ fn untuned(sweep: &Sweep) -> Vec<VacuityFinding> {
         }
         let here = widest.unwrap_or(0);
         found.push(VacuityFinding {
-            change: format!("{} >= {TUNED_ADDENDS_MIN}", key(family)),
-            ..absent_family(family, here, TUNED_ADDENDS_MIN)
+            change: format!("{} >= {least}", key(family)),
+            ..absent_family(family, here, u64::from(least))
         });
     }
     found

@@ -17,7 +17,7 @@ pub use exec::{
     RunOptions, RunRecord, SavedFile, State, StateTensor, Turned, World,
 };
 pub use memory::{Access, Hazard, HazardKind};
-pub use observer::{LaunchNode, Observer, Unobserved};
+pub use observer::{CopyNode, LaunchNode, Observer, Unobserved, UploadNode};
 pub use order::{
     Choice, CollectiveShape, NodeId, Owner, PlanSource, Priorities, QueryId, Schedule, TuneKey,
 };

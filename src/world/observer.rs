@@ -1,8 +1,11 @@
 //! What may watch a run: called when a node is about to run, before in-place results destroy its
 //! inputs.
 
+use std::sync::Arc;
+
 use crate::engine::{CopyWords, Engine, EngineError, Span};
 use crate::kernel::Kernel;
+use crate::world::exec::Drift;
 use crate::world::fold::{FoldLab, FoldNode};
 use crate::world::site::Site;
 
@@ -10,11 +13,30 @@ use crate::world::site::Site;
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchNode<'a> {
     pub rank: u32,
-    pub site: &'a Site,
+    pub site: &'a Arc<Site>,
     pub kernel: &'a Kernel,
     /// In the kernel's order.
     pub operands: &'a [Span],
     pub params: &'a [u32],
+}
+
+/// Words that are about to be copied.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyNode<'a> {
+    pub site: &'a Arc<Site>,
+    /// The rank that has the words, and the one that gets them.
+    pub from: u32,
+    pub to: u32,
+    pub copy: CopyWords,
+}
+
+/// Words that are about to be written from the host.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadNode<'a> {
+    pub rank: u32,
+    pub site: &'a Arc<Site>,
+    pub span: Span,
+    pub words: &'a [u32],
 }
 
 pub trait Observer {
@@ -32,10 +54,37 @@ pub trait Observer {
 
     /// Words are about to be copied, all at once: by a copy, a message or a collective that adds
     /// nothing.
-    fn on_copies(&mut self, _copies: &[CopyWords]) {}
+    fn on_copies(
+        &mut self,
+        _copies: &[CopyNode<'_>],
+        _engine: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     /// Words are about to be written from the host.
-    fn on_overwrite(&mut self, _span: Span) {}
+    fn on_upload(
+        &mut self,
+        _node: &UploadNode<'_>,
+        _engine: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// All that was shown so far has run.
+    fn on_ran(&mut self, _engine: &mut dyn Engine) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Copies were found to differ: those of `drift`, at `spans`.
+    fn on_drift(
+        &mut self,
+        _drift: &Drift,
+        _spans: (Span, Span),
+        _engine: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// Watches nothing.

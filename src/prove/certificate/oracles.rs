@@ -6,6 +6,7 @@ use crate::fault::Component;
 use crate::prove::check::Findings;
 use crate::prove::oracle::r2r::NodeDifference;
 use crate::prove::oracle::reference::Provenances;
+use crate::prove::oracle::replicas::told;
 use crate::prove::oracle::res::Resumption;
 use crate::prove::oracle::topo::Topo;
 use crate::prove::outcome::{OracleResult, OracleVerdict};
@@ -274,8 +275,9 @@ pub(in crate::prove) fn resumption_text(found: &Resumption) -> String {
     }
     if let Some(drift) = found.drifts.first() {
         parts.push(format!(
-            "copies of `{}` differ in the resumed run: {drift}",
-            drift.name
+            "copies of `{}` differ in the resumed run: {}",
+            drift.name,
+            told(drift, found.let_in.as_ref())
         ));
     }
     if let Some(stale) = found.stale.first() {
@@ -288,27 +290,31 @@ pub(in crate::prove) fn resumption_text(found: &Resumption) -> String {
     if let Some(hazard) = found.hazards.first() {
         parts.push(hazard.to_string());
     }
+    parts.extend(found.queries.consequence());
     parts.join("; ")
 }
 
 fn xr_result(findings: &Findings) -> OracleResult {
     let resumptions = findings.resumptions.iter().flatten();
-    let resumed = resumptions.flat_map(|(_, resumption)| &resumption.drifts);
-    let resharded = findings
-        .reshardings
-        .iter()
-        .flat_map(|found| &found.run.drifts);
-    let mut drifts = findings
-        .reference
-        .drifts
-        .iter()
-        .chain(resumed)
-        .chain(resharded);
+    let resumed = resumptions.flat_map(|(_, resumption)| {
+        let let_in = resumption.let_in.as_ref();
+        resumption.drifts.iter().map(move |drift| (drift, let_in))
+    });
+    let resharded = findings.reshardings.iter();
+    let resharded = resharded.flat_map(|found| found.run.drifts.iter().map(|drift| (drift, None)));
+    let straight = findings.reference.drifts.iter();
+    let straight = straight.map(|drift| (drift, findings.let_in.as_ref()));
+    let mut drifts = straight.chain(resumed).chain(resharded);
     // What another choice does to copies is seen in the one run that has it.
     let effect = findings.effect.as_ref();
     let deviated = effect.and_then(|effect| effect.drifts.get(&Reach::Within));
-    let deviated = || deviated.map(|drift| format!("under the witness's choice, {drift}"));
-    let detail = drifts.next().map(ToString::to_string).or_else(deviated);
+    let deviated = || {
+        let (drift, let_in) = deviated?;
+        let drift = told(drift, let_in.as_ref());
+        Some(format!("under the witness's choice, {drift}"))
+    };
+    let detail = drifts.next().map(|(drift, let_in)| told(drift, let_in));
+    let detail = detail.or_else(deviated);
     let verdict = match detail {
         Some(_) => OracleVerdict::Different,
         None => OracleVerdict::Equal,

@@ -25,25 +25,6 @@ fn the_bound_is_that_of_priority_schedules() {
     assert!(all > 0.07 && all < 32.0 / 400.0, "{all}");
 }
 
-#[test]
-fn what_was_not_run_bounds_the_grade() {
-    let grade = |is_complete, is_dynamic| {
-        let explored = Explored {
-            is_complete,
-            ..Explored::default()
-        };
-        let joint = Joint {
-            explored,
-            is_dynamic,
-            ..Joint::default()
-        };
-        joint.grade()
-    };
-    assert_eq!(grade(true, false), Grade::Proved);
-    assert_eq!(grade(true, true), Grade::Bounded);
-    assert_eq!(grade(false, false), Grade::Bounded);
-}
-
 const LEN: u32 = 4;
 
 /// A session of two ranks that run `program` for one step.
@@ -108,7 +89,8 @@ fn denied(session: &mut Session) -> queries::Queries {
     let steps = session.steps();
     let reference = session.plain_run(&watched, steps).expect("it runs");
     assert_eq!(reference.hazards, []);
-    queries::deny(session, &reference, &Silent).expect("it can be explored")
+    let asked = (&reference.queries[..], &[][..]);
+    queries::deny(session, Course::Straight, asked, &Silent).expect("it can be explored")
 }
 
 /// Neither answer does anything alone; both together do.
@@ -125,20 +107,20 @@ fn both(asker: &mut Asker<'_>) -> Result<(), RankError> {
 fn what_two_answers_do_together_is_found_and_found_again() {
     let mut session = session(both);
     let found = denied(&mut session);
-    assert_eq!((found.open, found.tried, found.other_nodes), (4, 4, false));
-    assert!(found.worst.is_none(), "{found:?}");
-    let joint = found.joint.as_ref().expect("it was explored");
-    assert!(joint.explored.is_complete && joint.is_dynamic);
+    assert_eq!((found.open, found.tried()), (4, 4));
+    assert!(found.alone().is_none(), "{found:?}");
+    assert!(found.explored.is_complete && found.is_dynamic);
     // The ranks never meet: three sets of answers of each, and none.
-    assert_eq!(joint.explored.runs, 1 + 3 + 3);
-    let worst = joint.worst.as_ref().expect("both together");
+    assert_eq!(found.explored.runs, 1 + 3 + 3);
+    let worst = found.together.as_ref().expect("both together");
     assert_eq!(worst.denied.len(), 2);
     assert_eq!(found.grade(), Grade::Divergent);
     let said = found.consequence().expect("a sentence");
     assert!(said.contains("first") && said.contains(" and "), "{said}");
 
-    let again = explore(&mut session, Some(worst.number), &Silent).expect("it runs");
-    let again = again.worst.expect("the same");
+    let all = (&[][..], Some(worst.number));
+    let again = explore(&mut session, Course::Straight, all, &Silent).expect("it runs");
+    let again = again.together.expect("the same");
     assert_eq!(
         (again.number, again.sentence()),
         (worst.number, worst.sentence())
@@ -160,9 +142,8 @@ fn patient(asker: &mut Asker<'_>) -> Result<(), RankError> {
 fn past_the_bound_priorities_are_drawn_and_the_bound_is_said() {
     let mut session = session(patient);
     let found = denied(&mut session);
-    let joint = found.joint.as_ref().expect("it was explored");
-    assert!(!joint.explored.is_complete);
-    let sampled = joint.sampled.expect("it went on");
+    assert!(!found.explored.is_complete);
+    let sampled = found.sampled.expect("it went on");
     // A host and its work, on each of two ranks.
     assert_eq!((sampled.runs, sampled.tasks), (SAMPLES, 4));
     assert_eq!(found.grade(), Grade::Bounded, "{found:?}");
@@ -182,9 +163,8 @@ fn idle(asker: &mut Asker<'_>) -> Result<(), RankError> {
 #[test]
 fn answers_that_do_nothing_are_proved() {
     let found = denied(&mut session(idle));
-    assert_eq!((found.open, found.tried), (4, 4));
-    let joint = found.joint.as_ref().expect("it was explored");
-    assert!(joint.explored.is_complete && joint.explored.independent > 0);
+    assert_eq!((found.open, found.tried()), (4, 4));
+    assert!(found.explored.is_complete && found.explored.independent > 0);
     assert_eq!(found.grade(), Grade::Proved, "{found:?}");
 }
 
@@ -203,6 +183,85 @@ fn careless(asker: &mut Asker<'_>) -> Result<(), RankError> {
 #[test]
 fn a_hazard_of_another_answer_is_one() {
     let found = denied(&mut session(careless));
-    assert!(found.hazard.is_some(), "{found:?}");
-    assert!(found.grade() >= Grade::Hazard);
+    let alone = found.alone().expect("it is one");
+    let hazard = alone.hazard.as_ref().expect("a hazard");
+    // It was run the other way round: the copy is early no more, and the cell is another.
+    assert!(
+        matches!(hazard.consequence, Consequence::Differs(_)),
+        "{hazard:?}"
+    );
+    assert_eq!(found.grade(), Grade::Divergent);
+}
+
+/// What rank 1 orders where the work is not ready: nothing on rank 0 knows that it does.
+fn answered_by_another(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    let [x, y, a, b] = ["x", "y", "a", "b"].map(|name| {
+        let tensor = asker.rank.alloc(name, Dtype::F32, LEN);
+        asker.rank.upload_f32("clear", tensor, &[0.0; LEN as usize]);
+        tensor
+    });
+    asker.rank.synchronize_device()?;
+    if asker.rank.id == 1 {
+        let asked = asker.rank.recv("asked", 0, a);
+        asker.rank.wait(asked);
+        let sent = asker.rank.send("reply", 0, b);
+        asker.rank.wait(sent);
+        return Ok(());
+    }
+    let ready = asker.is_ready("first")?;
+    if !ready {
+        asker.rank.upload_f32("make", x, &[3.0; LEN as usize]);
+    }
+    let sent = asker.rank.send("ask", 1, a);
+    asker.rank.on_stream(StreamId(2), |rank| {
+        let answer = rank.recv("answer", 1, b);
+        rank.wait(answer);
+        if !ready {
+            rank.copy("use", x, y);
+        }
+    });
+    asker.rank.synchronize_stream(StreamId(2))?;
+    asker.rank.wait(sent);
+    Ok(())
+}
+
+#[test]
+fn a_pair_of_another_answer_that_other_ranks_order_is_no_hazard() {
+    let found = denied(&mut session(answered_by_another));
+    assert_eq!((found.open, found.tried()), (1, 1));
+    assert_eq!(found.singles[0].hazard, None, "{found:?}");
+    assert_eq!(found.grade(), Grade::Bounded, "other nodes run: {found:?}");
+}
+
+/// Memory that work still writes is read, whatever the answer.
+fn racy(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    let handle = asker.work();
+    asker.rank.query("ask", handle)?;
+    asker.rank.copy("early", asker.work, asker.cell);
+    Ok(())
+}
+
+/// A reference run that looks for no hazards, as in a late step: those of the run that the answers
+/// are compared with are told all the same, each with what it does.
+#[test]
+fn hazards_of_steps_that_were_not_followed_are_told() {
+    let mut session = session(racy);
+    let steps = session.steps();
+    let reference = session.plain_run(&RunOptions::default(), steps);
+    let reference = reference.expect("it runs");
+    assert_eq!(reference.hazards, []);
+    let deny = |session: &mut Session, known: &[&Hazard]| {
+        let asked = (&reference.queries[..], known);
+        let found = queries::deny(session, Course::Straight, asked, &Silent);
+        found.expect("it can be explored")
+    };
+    let found = deny(&mut session, &[]);
+    assert!(!found.late.is_empty());
+    assert_eq!(found.late.len(), found.late_reversals.consequences.len());
+    assert!(found.late_reversals.is_visible(), "{found:?}");
+    let again = late_hazards(&mut session, &reference).expect("it runs");
+    assert_eq!(again, found.late);
+    // The control: what is known is not told again.
+    let known: Vec<&Hazard> = found.late.iter().collect();
+    assert_eq!(deny(&mut session, &known).late, []);
 }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use crate::fault::Component;
 use crate::prove::oracle::generations::Stale;
 use crate::prove::oracle::r2r::{NodeDifference, first_difference, first_other_metric};
+use crate::prove::oracle::replicas::LetIn;
+use crate::prove::queries::Queries;
 use crate::prove::reversal::Reversals;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::Sweep;
@@ -19,7 +21,7 @@ use crate::world::memory::LiveIn;
 use crate::world::{Drift, Hazard, NodeRecord, Observer, RunOptions, RunRecord, State, Unobserved};
 
 /// What a resumed run lacked or did otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resumption {
     /// Step after which the run was killed.
     pub cut: u32,
@@ -44,10 +46,14 @@ pub struct Resumption {
     pub sensitive: u64,
     /// Copies that disagree at the load, or in a step after it.
     pub drifts: Vec<Drift>,
+    /// The node that let the first of them in, where the straight run has none.
+    pub let_in: Option<LetIn>,
     /// Hazards of the load and of the first steps after it.
     pub hazards: Vec<Hazard>,
     /// What the last of them do: those that no run before has shown.
     pub reversals: Reversals,
+    /// What other answers to its queries do.
+    pub queries: Queries,
     /// Parts of the checkpoint that are of another step than it says.
     pub stale: Vec<Stale>,
 }
@@ -88,6 +94,7 @@ impl Resumption {
             && self.sensitive == 0
             && self.drifts.is_empty()
             && self.hazards.is_empty()
+            && self.queries.worst().is_none()
     }
 }
 

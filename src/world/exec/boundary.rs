@@ -250,14 +250,18 @@ impl Coordinator<'_> {
         for ((group, name), tensors) in &self.replicas {
             let copies: Vec<(u32, Digest)> = tensors.keys().copied().zip(&mut digests).collect();
             let differing = copies.iter().find(|(_, digest)| *digest != copies[0].1);
-            if let Some((rank, _)) = differing {
-                self.record.drifts.push(Drift {
+            if let Some((other, _)) = differing {
+                let (rank, other) = (copies[0].0, *other);
+                let drift = Drift {
                     step,
                     group: self.world.communicators[group.0 as usize].name.clone(),
                     name: name.clone(),
-                    ranks: (copies[0].0, *rank),
+                    ranks: (rank, other),
                     microbatch: None,
-                });
+                };
+                let spans = (span(rank, tensors[&rank]), span(other, tensors[&other]));
+                self.observer.on_drift(&drift, spans, self.engine)?;
+                self.record.drifts.push(drift);
             }
             // One copy agrees with itself: that is no comparison.
             self.record.replicas_compared += u64::from(copies.len() > 1);

@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::world::command::{Collective, CollectiveKind, Command, Issued};
 use crate::world::error::{Side, WorldError};
 use crate::world::fold::{FoldJob, FoldNode, SlotsJob, part};
+use crate::world::observer::CopyNode;
 use crate::world::order::{Choice, CollectiveShape, Owner, combine_of};
 use crate::world::rank::{GroupId, Lane, StreamId, Tensor, recv_stream};
 use crate::world::site::{Family, Site};
@@ -211,7 +212,8 @@ impl Coordinator<'_> {
             for (from, sender) in calls.iter().enumerate() {
                 let input = self.span(sender.rank, sender.collective.input);
                 let places = (from, to, calls.len());
-                copies.extend(moved(receiver.collective.kind, places, input, output));
+                let copy = moved(receiver.collective.kind, places, input, output);
+                copies.extend(copy.map(|copy| (sender.rank, receiver, copy)));
             }
             let (rank, site) = (receiver.rank, receiver.issued.site.clone());
             written.push(Written {
@@ -222,11 +224,18 @@ impl Coordinator<'_> {
                 span: output,
             });
         }
-        copies.retain(|copy| copy.from != copy.to);
-        self.observer.on_copies(&copies);
+        copies.retain(|(.., copy)| copy.from != copy.to);
+        let nodes = copies.iter().map(|&(from, receiver, copy)| CopyNode {
+            site: &receiver.issued.site,
+            from,
+            to: receiver.rank,
+            copy,
+        });
+        let nodes: Vec<CopyNode<'_>> = nodes.collect();
+        let copies: Vec<CopyWords> = copies.iter().map(|(.., copy)| *copy).collect();
         let site = calls[0].issued.site.to_string();
-        self.engine
-            .copy(&copies)
+        let seen = self.observer.on_copies(&nodes, self.engine);
+        seen.and_then(|()| self.engine.copy(&copies))
             .map_err(|source| at(&calls[0].rank.to_string(), &site, source))
     }
 
@@ -312,20 +321,18 @@ impl Coordinator<'_> {
             to: self.span(to, *target),
         };
         let site = received.site.to_string();
-        self.observer.on_copies(&[copy]);
-        self.engine
-            .copy(&[copy])
+        let node = CopyNode {
+            site: &received.site,
+            from,
+            to,
+            copy,
+        };
+        let seen = self.observer.on_copies(&[node], self.engine);
+        seen.and_then(|()| self.engine.copy(&[copy]))
             .map_err(|source| at(&to.to_string(), &site, source))?;
         self.finish_on(from, outlet, sent_ticket.number);
         self.finish_on(to, inlet, received_ticket.number);
-        let site = received.site.clone();
-        written.push(Written {
-            rank: to,
-            site,
-            fold: None,
-            dtype: target.dtype,
-            span: copy.to,
-        });
+        written.push(self.written(to, &received, *target));
         Ok(())
     }
 

@@ -339,6 +339,8 @@ impl<'a> Coordinator<'a> {
     /// What is done for a checkpoint is no part of a root: a file is compared by itself.
     fn account(&mut self, mut written: Vec<Written>) -> Result<(), WorldError> {
         self.corrupt_nodes(&written)?;
+        let seen = self.observer.on_ran(self.engine);
+        seen.map_err(|source| at("all", "what has run", source))?;
         written.retain(|written| written.site.phase != Phase::Checkpoint);
         let spans: Vec<Span> = written.iter().map(|written| written.span).collect();
         let noted = self.engine.note(&spans);

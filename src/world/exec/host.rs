@@ -3,6 +3,7 @@
 
 use crate::world::command::{Command, Issued};
 use crate::world::error::WorldError;
+use crate::world::observer::UploadNode;
 use crate::world::rank::{HOST, Park};
 
 use super::QueryPoint;
@@ -61,7 +62,16 @@ impl Coordinator<'_> {
                 self.ranks[rank as usize].read_words = Some(words);
             }
             Command::HostWrite { to, words } => {
-                self.engine.write(span(*to), words).map_err(failed)?;
+                let span = span(*to);
+                let node = UploadNode {
+                    rank,
+                    site: &issued.site,
+                    span,
+                    words,
+                };
+                let seen = self.observer.on_upload(&node, self.engine);
+                seen.and_then(|()| self.engine.write(span, words))
+                    .map_err(failed)?;
                 self.on_write(rank, *to);
                 written.push(self.written(rank, issued, *to));
             }

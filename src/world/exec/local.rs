@@ -8,7 +8,7 @@ use crate::plan::{Arithmetic, Init, Plan, local};
 use crate::world::command::{Command, Issued, LocalFold};
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, FoldOrder, SegmentsJob, SlotsJob};
-use crate::world::observer::LaunchNode;
+use crate::world::observer::{CopyNode, LaunchNode, UploadNode};
 use crate::world::order::{Choice, Owner};
 use crate::world::rank::{LocalOrder, StreamId, Tensor};
 use crate::world::site::Site;
@@ -184,14 +184,28 @@ impl Coordinator<'_> {
                     from: memory.span(*from),
                     to: memory.span(*to),
                 };
-                self.observer.on_copies(&[copy]);
-                let result = self.engine.copy(&[copy]);
+                let node = CopyNode {
+                    site: &issued.site,
+                    from: rank,
+                    to: rank,
+                    copy,
+                };
+                let seen = self.observer.on_copies(&[node], self.engine);
+                let result = seen.and_then(|()| self.engine.copy(&[copy]));
                 self.on_read(rank, *from);
                 (result, Some(*to))
             }
             Command::Upload { to, words } => {
-                self.observer.on_overwrite(memory.span(*to));
-                (self.engine.write(memory.span(*to), words), Some(*to))
+                let span = memory.span(*to);
+                let node = UploadNode {
+                    rank,
+                    site: &issued.site,
+                    span,
+                    words,
+                };
+                let seen = self.observer.on_upload(&node, self.engine);
+                let result = seen.and_then(|()| self.engine.write(span, words));
+                (result, Some(*to))
             }
             Command::Read { from } => {
                 let words = self.engine.read(memory.span(*from));

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::{ArenaId, CopyWords, Engine, EngineError, Span};
+use crate::engine::{ArenaId, Engine, EngineError, Span};
 use crate::plan::Combine;
 use crate::train::{Contributions, TrainOptions};
 use crate::world::fold::{FoldJob, FoldLab, FoldNode, SlotsJob};
 use crate::world::memory::Intervals;
-use crate::world::{LaunchNode, Observer, Phase, Site};
+use crate::world::{CopyNode, LaunchNode, Observer, Phase, Site, UploadNode};
 
 use super::contribution::{Finding, Source, Terms};
 use super::{FINDINGS_MAX, Provenances};
@@ -217,15 +217,22 @@ impl Observer for Provenance {
         Ok(())
     }
 
-    fn on_copies(&mut self, copies: &[CopyWords]) {
-        let read: Vec<Pieces> = copies.iter().map(|copy| self.get(copy.from)).collect();
-        for (copy, pieces) in copies.iter().zip(read) {
-            self.set(copy.to, pieces);
+    fn on_copies(
+        &mut self,
+        copies: &[CopyNode<'_>],
+        _: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        let read = copies.iter().map(|node| self.get(node.copy.from));
+        let read: Vec<Pieces> = read.collect();
+        for (node, pieces) in copies.iter().zip(read) {
+            self.set(node.copy.to, pieces);
         }
+        Ok(())
     }
 
-    fn on_overwrite(&mut self, span: Span) {
-        self.set(span, Vec::new());
+    fn on_upload(&mut self, node: &UploadNode<'_>, _: &mut dyn Engine) -> Result<(), EngineError> {
+        self.set(node.span, Vec::new());
+        Ok(())
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::{CopyWords, Engine, EngineError, Span};
+use crate::engine::{Engine, EngineError};
 use crate::prove::oracle::reference::provenance::Provenance;
 use crate::world::fold::{FoldLab, FoldNode};
-use crate::world::{Family, LaunchNode, Observer};
+use crate::world::{CopyNode, Family, LaunchNode, Observer, UploadNode};
 
 /// Bits by (step, rank).
 pub(super) type ByRank = BTreeMap<(u32, u32), Vec<u32>>;
@@ -101,11 +101,19 @@ impl Observer for Both<'_> {
         self.values.on_launch(node, engine)
     }
 
-    fn on_copies(&mut self, copies: &[CopyWords]) {
-        self.provenance.on_copies(copies);
+    fn on_copies(
+        &mut self,
+        copies: &[CopyNode<'_>],
+        engine: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        self.provenance.on_copies(copies, engine)
     }
 
-    fn on_overwrite(&mut self, span: Span) {
-        self.provenance.on_overwrite(span);
+    fn on_upload(
+        &mut self,
+        node: &UploadNode<'_>,
+        engine: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        self.provenance.on_upload(node, engine)
     }
 }
