@@ -139,7 +139,7 @@ impl FaultKind {
         FaultFacts {
             kind: FaultKind::AliasedSlots,
             key: "aliased_slots",
-            target: "`main_grad`",
+            target: "`main_grad`, or the CUDA graph of a layer",
             about: "gradients of all microbatches lie in one static buffer, which the \
                 last one overwrites",
             source: "NVIDIA/TransformerEngine#2937",

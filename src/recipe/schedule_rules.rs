@@ -19,19 +19,19 @@ pub(super) fn schedules(recipe: &Recipe, table: &Table, findings: &mut Findings)
     offload(recipe, &mut rules);
 }
 
-struct Rules<'a> {
-    table: &'a Table,
-    findings: &'a mut Findings,
+pub(super) struct Rules<'a> {
+    pub table: &'a Table,
+    pub findings: &'a mut Findings,
 }
 
 impl Rules<'_> {
     /// Where `key` was written, else the table that leaves it out.
-    fn place(&self, key: &str) -> &Place {
+    pub fn place(&self, key: &str) -> &Place {
         let entry = self.table.get(key);
         entry.map_or(&self.table.place, |entry| &entry.item.place)
     }
 
-    fn refuse(&mut self, key: &str, message: String, label: String, why: &str) {
+    pub fn refuse(&mut self, key: &str, message: String, label: String, why: &str) {
         let finding = Diagnostic::error("out-of-range", message)
             .at(self.place(key), label)
             .with_note(why);
