@@ -6,7 +6,7 @@ use crate::model::cuda_graph::{Graphs, StaticBuffers};
 use crate::model::dropout::{RNG_WORDS, Site};
 use crate::model::embedding::Embedding;
 use crate::model::head::{Head, HeadSaved};
-use crate::model::offload::{Offload, OnHost};
+use crate::model::offload::{Offload, OnHost, ReloadBuffers};
 use crate::model::pass::{ParameterHooks, Pass};
 use crate::model::stage::Stage;
 use crate::model::transformer_layer::{LayerSaved, TransformerLayer};
@@ -25,6 +25,7 @@ pub struct Gpt {
     /// parts of one layer.
     workspace: Vec<LayerSaved>,
     pub(super) offload: Option<Offload>,
+    pub(super) reload_buffers: Option<ReloadBuffers>,
     /// From the capture on.
     pub(super) graphs: Option<Graphs>,
     pub head: Option<Head>,
@@ -85,9 +86,10 @@ impl Gpt {
         let last = stage.stage + 1 == stage.shape.pipeline_model_parallel_size;
         let layers = stage.shape.layers_per_stage();
         let workspace = 0..stage.recompute.workspace_layers(layers);
-        Gpt {
+        let mut gpt = Gpt {
             units: stage.recompute.units(layers),
-            offload: Offload::of(layers, stage.offloaded_layers),
+            offload: Offload::of(layers, stage.offloaded_layers, stage.double_buffering),
+            reload_buffers: None,
             graphs: None,
             workspace: workspace
                 .map(|layer| {
@@ -101,7 +103,9 @@ impl Gpt {
                 .collect(),
             head: last.then(|| Head::new(rank, &stage)),
             stage,
-        }
+        };
+        gpt.allocate_reload_buffers(rank);
+        gpt
     }
 
     /// Memory for one microbatch in flight.

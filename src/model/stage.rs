@@ -21,6 +21,8 @@ pub struct Stage {
     pub recompute: Recompute,
     /// First layers whose activations wait on the host.
     pub offloaded_layers: u32,
+    /// They come back into two buffers in turn.
+    pub double_buffering: bool,
     /// Whose CUDA graphs the layers are captured as.
     pub cuda_graph_impl: CudaGraphImpl,
     /// `[2, 4]`: RNG words that recomputed masks are made from, where anything is recomputed.

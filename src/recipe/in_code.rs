@@ -68,6 +68,7 @@ const SMALL: Recipe = Recipe {
     recompute_num_layers: 0,
     recompute_modules: Vec::new(),
     cpu_offloading_num_layers: 0,
+    cpu_offloading_double_buffering: false,
     cuda_graph_impl: CudaGraphImpl::None,
     cuda_graph_warmup_steps: CUDA_GRAPH_WARMUP_STEPS,
     async_save: false,

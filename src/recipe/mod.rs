@@ -252,6 +252,9 @@ pub struct Recipe {
     /// First layers whose activations wait in the host's memory for their backward.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_offloading_num_layers: u32,
+    /// Activations come back into two buffers in turn.
+    #[serde(skip_serializing_if = "is_false")]
+    pub cpu_offloading_double_buffering: bool,
     /// Whether layers are captured as CUDA graphs and replayed, and by whom.
     #[serde(skip_serializing_if = "CudaGraphImpl::is_default")]
     pub cuda_graph_impl: CudaGraphImpl,

@@ -268,6 +268,9 @@ fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
     recipe.cpu_offloading_num_layers = reader
         .count("cpu_offloading_num_layers", 0..=NUM_LAYERS_MAX, Some(0))
         .value;
+    recipe.cpu_offloading_double_buffering = reader
+        .boolean("cpu_offloading_double_buffering", false)
+        .value;
     let (words, default) = (&CudaGraphImpl::WORDS, CudaGraphImpl::default());
     recipe.cuda_graph_impl = reader.word("cuda_graph_impl", words, default).value;
     let (steps, default) = (0..=TRAIN_ITERS_MAX, Some(CUDA_GRAPH_WARMUP_STEPS));

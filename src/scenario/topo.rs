@@ -15,7 +15,7 @@ use crate::diagnostic::{Diagnostic, Findings, Place, escaped};
 use crate::recipe::Recipe;
 
 /// Keys of a recipe in which a variation may differ.
-const MAY_VARY: [&str; 28] = [
+const MAY_VARY: [&str; 29] = [
     "world_size",
     "tensor_model_parallel_size",
     "pipeline_model_parallel_size",
@@ -39,6 +39,7 @@ const MAY_VARY: [&str; 28] = [
     "recompute_num_layers",
     "recompute_modules",
     "cpu_offloading_num_layers",
+    "cpu_offloading_double_buffering",
     "cuda_graph_impl",
     "cuda_graph_warmup_steps",
     "async_save",

@@ -196,6 +196,12 @@ impl TrainOptions {
         // On the host a layer's activations lie in one buffer.
         let together = sizes.saved().map(|(count, words)| count * words);
         buffers.add(in_flight * offloaded, together.into_iter().sum());
+        if offloaded > 0 && self.cpu_offloading_double_buffering {
+            for (count, words) in sizes.saved() {
+                buffers.add(2 * count, words);
+            }
+            buffers.add(2, sizes.local);
+        }
         // The input and its gradient, and the output of each unit that is computed again.
         buffers.add(in_flight * (2 + units.len() as u64), sizes.local);
         // Messages that an interleaved pipeline receives ahead of their slots.

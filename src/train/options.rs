@@ -57,6 +57,8 @@ pub struct TrainOptions {
     pub recompute: Recompute,
     /// First layers whose activations wait in the host's memory for their backward.
     pub cpu_offloading_num_layers: u32,
+    /// They come back into two buffers in turn, not into new memory.
+    pub cpu_offloading_double_buffering: bool,
     /// Layers are captured as CUDA graphs, and replayed from then on.
     pub cuda_graph_impl: CudaGraphImpl,
     /// Steps of a process before Transformer Engine's graphs are captured.
@@ -111,6 +113,7 @@ impl From<&Recipe> for TrainOptions {
             seed: recipe.seed as u32 ^ (recipe.seed >> 32) as u32,
             recompute: recompute(recipe),
             cpu_offloading_num_layers: recipe.cpu_offloading_num_layers,
+            cpu_offloading_double_buffering: recipe.cpu_offloading_double_buffering,
             cuda_graph_impl: recipe.cuda_graph_impl,
             cuda_graph_warmup_steps: recipe.cuda_graph_warmup_steps,
             data_parallel_random_init: recipe.data_parallel_random_init,

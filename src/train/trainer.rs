@@ -488,6 +488,7 @@ fn new_stages(
         scratch,
         recompute: options.recompute,
         offloaded_layers: options.cpu_offloading_num_layers,
+        double_buffering: options.cpu_offloading_double_buffering,
         cuda_graph_impl: options.cuda_graph_impl,
         rng_again,
     };

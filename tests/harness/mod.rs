@@ -103,6 +103,7 @@ pub fn small_options() -> TrainOptions {
         seed: 1234,
         recompute: Recompute::Nothing,
         cpu_offloading_num_layers: 0,
+        cpu_offloading_double_buffering: false,
         cuda_graph_impl: CudaGraphImpl::None,
         cuda_graph_warmup_steps: 3,
         data_parallel_random_init: false,

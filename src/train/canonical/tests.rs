@@ -112,6 +112,7 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Plain) -> TrainOptions {
         epoch_samples: None,
         async_save: false,
         cpu_offloading_num_layers: 0,
+        cpu_offloading_double_buffering: false,
         cuda_graph_impl: CudaGraphImpl::None,
         cuda_graph_warmup_steps: 3,
     };

@@ -59,6 +59,7 @@ pub fn options() -> TrainOptions {
         seed: 1,
         recompute: Recompute::Nothing,
         cpu_offloading_num_layers: 0,
+        cpu_offloading_double_buffering: false,
         cuda_graph_impl: CudaGraphImpl::None,
         cuda_graph_warmup_steps: 3,
         data_parallel_random_init: false,

@@ -205,6 +205,7 @@ pub(in crate::prove) fn recipe(parallel: &Recipe) -> Recipe {
         recompute_method: None,
         recompute_modules: Vec::new(),
         cpu_offloading_num_layers: 0,
+        cpu_offloading_double_buffering: false,
         cuda_graph_impl: CudaGraphImpl::None,
         async_save: false,
         data_parallel_random_init: false,
