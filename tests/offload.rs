@@ -54,6 +54,12 @@ fn trained(options: &TrainOptions) -> Trained {
     (seen.remove(&(STEPS - 1)).expect("it ran"), metrics)
 }
 
+/// The same through two reload buffers.
+fn in_turn(mut options: TrainOptions) -> TrainOptions {
+    options.cpu_offloading_double_buffering = true;
+    options
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
@@ -81,7 +87,10 @@ proptest! {
             plain.overlap_param_gather = true;
             plain.ddp_bucket_size = Some(1500);
         }
-        prop_assert_eq!(trained(&offloading(plain.clone(), offloaded)), trained(&plain));
+        let expected = trained(&plain);
+        let offloading = offloading(plain, offloaded);
+        prop_assert_eq!(trained(&offloading), expected.clone());
+        prop_assert_eq!(trained(&in_turn(offloading)), expected);
     }
 }
 
@@ -294,4 +303,85 @@ fn memory_given_back_too_early_parts_bits() {
         "{}",
         origin.what
     );
+}
+
+/// Layers that take turns with a buffer in one pass: what comes back waits for the backward that
+/// read it last. Elsewhere the copies' own stream orders it: behind those of the layer between,
+/// which waited for that backward where none comes back ahead, or behind a later forward's copies.
+#[test]
+fn buffers_that_take_turns_need_their_waits() {
+    for (layers, is_ahead) in [(5, true), (4, false)] {
+        let offloaded = 3;
+        let mut options = in_turn(offloading(deep_options(), offloaded));
+        options.model.num_layers = layers;
+        for layer in 0..offloaded {
+            let edge = format!("decoder.layers.{layer}.reload");
+            let found = with_fault(&options, FaultKind::DropWait, &edge).hazards;
+            let named = |hazard: &Hazard| {
+                let buffer = hazard.buffer.as_deref().unwrap_or_default();
+                hazard.kind == HazardKind::WriteAfterRead
+                    && hazard.edge.as_deref() == Some(&*edge)
+                    && buffer.starts_with(&format!("reload_buffer{}", layer % 2))
+                    && hazard.first.site.phase == Phase::Backward
+            };
+            match is_ahead && layer + 2 < offloaded {
+                true => assert!(found.iter().any(named), "{edge}: {found:#?}"),
+                false => assert!(found.is_empty(), "{edge}: {found:#?}"),
+            }
+            let done = format!("{edge}.done");
+            let found = with_fault(&options, FaultKind::DropWait, &done).hazards;
+            let named = |hazard: &Hazard| hazard.edge.as_deref() == Some(&*done);
+            assert!(found.iter().any(named), "{done}: {found:#?}");
+        }
+        // A layer that comes back in its own turn only shares nothing with the one before.
+        let listing = RunOptions {
+            list_faults: true,
+            ..RunOptions::default()
+        };
+        let hosts = run(&options, &listing, 1).fault_hosts;
+        let place = (FaultKind::ResetIndex, "reload_buffer".to_string());
+        assert_eq!(hosts.contains_key(&place), is_ahead, "{offloaded}");
+    }
+}
+
+/// Both buffers are one: a layer comes back over what the one behind is reading.
+#[test]
+fn an_index_that_starts_anew_makes_the_buffers_one() {
+    let options = in_turn(offloading(deep_options(), 2));
+    let found = with_fault(&options, FaultKind::ResetIndex, "reload_buffer").hazards;
+    assert!(!found.is_empty());
+    let pair = |hazard: &Hazard| {
+        let sides = [&hazard.first.site, &hazard.second.site];
+        let has = |part: &str| sides.iter().any(|site| site.module.contains(part));
+        has("decoder.layers.0.reload") && has("decoder.layers.1.")
+    };
+    assert!(found.iter().any(pair), "{found:#?}");
+    assert!(found.iter().all(|hazard| {
+        let buffer = hazard.buffer.as_deref().unwrap_or_default();
+        buffer.starts_with("reload_buffer0")
+    }));
+}
+
+const IN_TURN: &str = "cpu_offloading_num_layers = 2\ncpu_offloading_double_buffering = true";
+
+fn checked_in_turn(more: &str) -> Outcome {
+    let recipe = SCENARIO.replace("cpu_offloading_num_layers = 1", IN_TURN);
+    let recipe = recipe.replace("num_layers = 3", "num_layers = 4");
+    let source = Source::new("offload.toml", format!("{recipe}{RESIDENT}{more}"));
+    let loaded = Scenario::from_source(&source, Path::new("offload.toml"), &Overrides::default());
+    let loaded = loaded.unwrap_or_else(|findings| panic!("{findings:#?}"));
+    check(loaded.scenario, CheckOptions::default(), &Silent).expect("it can be checked")
+}
+
+#[test]
+fn buffers_that_take_turns_are_proved_and_one_buffer_is_not() {
+    let outcome = checked_in_turn("");
+    assert_eq!(outcome.grade(), Grade::Proved, "{:#?}", outcome.origin);
+    let mut results = outcome.oracles.iter();
+    assert!(results.all(|result| result.verdict == OracleVerdict::Equal));
+    let outcome = checked_in_turn("[fault]\nreset_index = 'reload_buffer'\n");
+    assert_eq!(outcome.grade(), Grade::Divergent);
+    let origin = outcome.origin.expect("it has an origin");
+    assert_eq!(origin.class, OriginClass::MissingWait, "{}", origin.what);
+    assert!(origin.what.contains("reload_buffer0"), "{}", origin.what);
 }

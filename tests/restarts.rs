@@ -90,7 +90,7 @@ impl Straight {
         let resumed = res::resume(&mut self.session, &restart, &mut sweep);
         let resumed = resumed.expect("the resumed run ends");
         assert!(sweep.points() > 0 && sweep.first.is_empty());
-        let found = res::compare(cut, &self.record, &resumed, 0);
+        let found = res::compare(cut, &self.record, &resumed, 0, 0..0);
         (resumed, found)
     }
 }
@@ -255,7 +255,7 @@ impl Momentum {
             ..RunOptions::default()
         };
         let resumed = self.run(&options, cut + 1, Some(&straight.checkpoints[&cut]));
-        res::compare(cut, &straight, &resumed, 0)
+        res::compare(cut, &straight, &resumed, 0, 0..0)
     }
 }
 

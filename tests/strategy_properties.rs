@@ -49,8 +49,9 @@ fn config(cases: u32) -> ProptestConfig {
 fn scenario(recipe: &Recipe, oracles: &[OracleKind]) -> Scenario {
     let mut scenario = Scenario::of(recipe.clone()).expect("what is drawn is valid");
     scenario.oracles = oracles.iter().copied().collect();
-    // What parts, parts in the first step; a second one would double the cost.
-    scenario.steps = 1;
+    // What parts, parts in the first step, or in the first that replays CUDA graphs; another one
+    // would double the cost.
+    scenario.steps = recipe.eager_steps().map_or(1, |eager| eager + 1);
     scenario.checkpoint.restarts.clear();
     scenario
 }

@@ -26,6 +26,7 @@ pub enum FaultKind {
     EarlyReduce,
     ContainerOrder,
     AliasedSlots,
+    ResetIndex,
     StaleFlag,
     LostPosition,
     SharedStaging,
@@ -47,7 +48,7 @@ pub struct FaultFacts {
 }
 
 impl FaultKind {
-    pub const FACTS: [FaultFacts; 18] = [
+    pub const FACTS: [FaultFacts; 19] = [
         FaultFacts {
             kind: FaultKind::DropWait,
             key: "drop_wait",
@@ -139,10 +140,18 @@ impl FaultKind {
         FaultFacts {
             kind: FaultKind::AliasedSlots,
             key: "aliased_slots",
-            target: "`main_grad`",
+            target: "`main_grad`, or the CUDA graph of a layer",
             about: "gradients of all microbatches lie in one static buffer, which the \
                 last one overwrites",
             source: "NVIDIA/TransformerEngine#2937",
+        },
+        FaultFacts {
+            kind: FaultKind::ResetIndex,
+            key: "reset_index",
+            target: "`reload_buffer`",
+            about: "the index of two buffers that take turns starts anew at each use, so that \
+                both are one",
+            source: "deepspeedai/DeepSpeed#6993, deepspeedai/DeepSpeed#7371",
         },
         FaultFacts {
             kind: FaultKind::StaleFlag,

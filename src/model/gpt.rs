@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use crate::model::cuda_graph::{Graphs, StaticBuffers};
 use crate::model::dropout::{RNG_WORDS, Site};
 use crate::model::embedding::Embedding;
 use crate::model::head::{Head, HeadSaved};
-use crate::model::offload::{Offload, OnHost};
+use crate::model::offload::{Offload, OnHost, ReloadBuffers};
 use crate::model::pass::{ParameterHooks, Pass};
 use crate::model::stage::Stage;
 use crate::model::transformer_layer::{LayerSaved, TransformerLayer};
@@ -17,13 +18,16 @@ use crate::world::{Phase, Rank, Segments, Tensor};
 pub struct Gpt {
     pub stage: Stage,
     embedding: Option<Embedding>,
-    layers: Vec<TransformerLayer>,
+    pub(super) layers: Vec<TransformerLayer>,
     /// Runs of layers that are computed again in the backward.
     units: Vec<Range<u32>>,
     /// Activations of what is computed again, which no microbatch keeps: of a unit's layers, or of
     /// parts of one layer.
     workspace: Vec<LayerSaved>,
     pub(super) offload: Option<Offload>,
+    pub(super) reload_buffers: Option<ReloadBuffers>,
+    /// From the capture on.
+    pub(super) graphs: Option<Graphs>,
     pub head: Option<Head>,
 }
 
@@ -37,6 +41,8 @@ pub struct Saved {
     pub layers: Vec<LayerSaved>,
     /// Of the layers that are offloaded.
     pub(super) on_host: Vec<OnHost>,
+    /// Where the layers are replayed: then `layers` are the graphs' own.
+    pub(super) statics: Option<StaticBuffers>,
     /// Number of the slot.
     pub(super) place: u32,
     /// `[2, 4]`: RNG words that the masks of this microbatch are made from, of both generators.
@@ -58,16 +64,20 @@ pub struct Ends {
 impl Saved {
     /// Where the last layer writes to from now on.
     pub fn set_output(&mut self, output: Tensor) {
+        if let Some(statics) = &mut self.statics {
+            statics.returned = output;
+            return;
+        }
         let last = self.layers.last_mut();
         last.expect("a stage has at least one layer").output = output;
     }
 
     /// `[local tokens, hidden]`: what leaves the last layer.
     pub fn output(&self) -> Tensor {
-        self.layers
-            .last()
-            .expect("a stage has at least one layer")
-            .output
+        match (&self.statics, self.layers.last()) {
+            (Some(statics), _) => statics.returned,
+            (None, last) => last.expect("a stage has at least one layer").output,
+        }
     }
 }
 
@@ -76,9 +86,11 @@ impl Gpt {
         let last = stage.stage + 1 == stage.shape.pipeline_model_parallel_size;
         let layers = stage.shape.layers_per_stage();
         let workspace = 0..stage.recompute.workspace_layers(layers);
-        Gpt {
+        let mut gpt = Gpt {
             units: stage.recompute.units(layers),
-            offload: Offload::of(layers, stage.offloaded_layers),
+            offload: Offload::of(layers, stage.offloaded_layers, stage.double_buffering),
+            reload_buffers: None,
+            graphs: None,
             workspace: workspace
                 .map(|layer| {
                     let name = format!("workspace.layer{layer}");
@@ -91,7 +103,9 @@ impl Gpt {
                 .collect(),
             head: last.then(|| Head::new(rank, &stage)),
             stage,
-        }
+        };
+        gpt.allocate_reload_buffers(rank);
+        gpt
     }
 
     /// Memory for one microbatch in flight.
@@ -108,6 +122,7 @@ impl Gpt {
                 false => self.alloc_hidden(rank, &format!("saved{place}.input")),
             },
             on_host: self.allocate_on_host(rank, place),
+            statics: None,
             place,
             layers: (0..layers)
                 .map(|layer| {
@@ -184,6 +199,9 @@ impl Gpt {
 
     /// All layers, from `saved.input` to `saved.output()`.
     pub fn forward(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &mut Saved) {
+        if let Some(graphs) = &self.graphs {
+            return self.replay_forward(rank, pass, saved, graphs);
+        }
         for (place, layer) in (0..).zip(&self.layers) {
             self.make_room(rank, saved, place);
             let input = input_of(saved, place as usize);
@@ -232,6 +250,9 @@ impl Gpt {
     /// All layers backwards: `grad` of the output goes in and is overwritten; the gradient of
     /// `saved.input` comes out in `saved.grad_input`.
     pub fn backward(&self, rank: &mut Rank, pass: &mut Pass<'_>, saved: &mut Saved, grad: Tensor) {
+        if let Some(graphs) = &self.graphs {
+            return self.replay_backward(rank, pass, saved, graphs, grad);
+        }
         for place in (0..self.layers.len()).rev() {
             self.bring_back(rank, saved, place as u32);
             let ends = |unit: &&Range<u32>| unit.end as usize == place + 1;

@@ -9,6 +9,7 @@
 
 mod attention;
 mod cross_entropy;
+mod cuda_graph;
 mod dropout;
 mod embedding;
 mod gpt;

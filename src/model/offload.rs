@@ -12,12 +12,18 @@
 //! * `LAYER.reload`: what comes back waits for the former users of its new memory;
 //! * `LAYER.reload.done`: the backward waits for what comes back.
 //!
+//! With Megatron-LM's `cpu_offloading_double_buffering` layers come back into two buffers that live
+//! throughout, layer i into the one numbered i modulo 2 (`cpu_offload_v1.py`,
+//! `bulk_reload_group`), and none more than one layer ahead, as the other buffer is in use. Then
+//! `LAYER.reload` waits for the backward of layer i + 2, which read that buffer last.
+//!
 //! Transformer Engine records an event for each tensor, here there is one a layer, behind the last;
 //! it leaves tensors below 2^20 elements on the device (256 Ki in some versions), here everything
 //! goes. Memory on the host is kept from one microbatch to the next, as with
 //! `--cpu-offloading-retain-pinned-cpu-buffers`; without it a caching allocator waits for the last
 //! copy before it hands a block out again (PyTorch, `CachingHostAllocatorImpl`).
 
+use crate::fault::FaultKind;
 use crate::model::gpt::{Gpt, Saved, input_of};
 use crate::model::transformer_layer::LayerSaved;
 use crate::numerics::Dtype;
@@ -28,14 +34,25 @@ use crate::world::{Handle, OFFLOAD_STREAM, Rank, Tensor};
 pub(super) struct Offload {
     layers: u32,
     offloaded: u32,
+    /// How many layers before its own backward a layer comes back.
+    ahead: u32,
 }
 
 impl Offload {
     /// `None` where nothing is: then a microbatch's activations have memory of their own
     /// throughout.
-    pub fn of(layers: u32, offloaded: u32) -> Option<Offload> {
+    pub fn of(layers: u32, offloaded: u32, double_buffering: bool) -> Option<Offload> {
         assert!(offloaded < layers, "the last layer stays");
-        (offloaded > 0).then_some(Offload { layers, offloaded })
+        let stay = layers - offloaded;
+        let ahead = match double_buffering {
+            true => (stay - 1).min(1),
+            false => stay - 1,
+        };
+        (offloaded > 0).then_some(Offload {
+            layers,
+            offloaded,
+            ahead,
+        })
     }
 
     fn takes(self, layer: u32) -> bool {
@@ -49,8 +66,27 @@ impl Offload {
 
     /// The layer that comes back from the backward of `layer` on.
     fn returns_at(self, layer: u32) -> Option<u32> {
-        let returning = layer.checked_sub(self.layers - 1 - self.offloaded)?;
+        let returning = layer.checked_sub(self.ahead)?;
         self.takes(returning).then_some(returning)
+    }
+}
+
+/// Two buffers that layers come back into in turn.
+pub(super) type ReloadBuffers = [Reloaded; 2];
+
+/// Room for what a layer keeps for its backward.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reloaded {
+    input: Tensor,
+    kept: LayerSaved,
+}
+
+impl Reloaded {
+    fn allocate(rank: &mut Rank, gpt: &Gpt, name: &str) -> Reloaded {
+        Reloaded {
+            input: gpt.alloc_hidden(rank, &format!("{name}.input")),
+            kept: LayerSaved::allocate(rank, &gpt.stage, name, None, false),
+        }
     }
 }
 
@@ -162,9 +198,8 @@ impl Gpt {
     fn start_reload(&self, rank: &mut Rank, saved: &mut Saved, layer: u32) {
         let edge = format!("{}.reload", self.module(layer));
         rank.module(&edge, |rank| {
-            let name = format!("reloaded{}.layer{layer}", saved.place);
-            let input = self.alloc_hidden(rank, &format!("{name}.input"));
-            let mut new = LayerSaved::allocate(rank, &self.stage, &name, None, false);
+            let Reloaded { input, kept } = self.room_for(rank, saved, layer);
+            let mut new = kept;
             let old = &mut saved.layers[layer as usize];
             // The next layer's input, which came back with it.
             new.output = old.output;
@@ -183,12 +218,36 @@ impl Gpt {
         });
     }
 
+    /// Where `layer` comes back to. With the fault the first buffer's turn never ends.
+    fn room_for(&self, rank: &mut Rank, saved: &Saved, layer: u32) -> Reloaded {
+        let Some(buffers) = &self.reload_buffers else {
+            let name = format!("reloaded{}.layer{layer}", saved.place);
+            return Reloaded::allocate(rank, self, &name);
+        };
+        let offload = self.offload.expect("layers are offloaded");
+        let take_turns = offload.ahead > 0 && offload.offloaded > 1;
+        let reset = take_turns && rank.has_fault(FaultKind::ResetIndex, "reload_buffer");
+        buffers[if reset { 0 } else { layer as usize % 2 }]
+    }
+
+    /// With double buffering, where layers are offloaded.
+    pub(super) fn allocate_reload_buffers(&mut self, rank: &mut Rank) {
+        if self.offload.is_some() && self.stage.double_buffering {
+            let names = ["reload_buffer0", "reload_buffer1"];
+            self.reload_buffers = Some(names.map(|name| Reloaded::allocate(rank, self, name)));
+        }
+    }
+
     /// Behind the backward of `layer`, which nobody asks for its activations again.
     pub(super) fn give_back(&self, rank: &mut Rank, saved: &mut Saved, layer: u32) {
-        if self.offload.is_none() {
+        let Some(offload) = self.offload else {
             return;
+        };
+        let mut kept = self.kept(saved, layer);
+        if offload.takes(layer) && self.reload_buffers.is_some() {
+            // Another layer's turn.
+            kept.clear();
         }
-        let kept = self.kept(saved, layer);
         let own = saved.layers.pop().expect("it ran forward");
         rank.module(self.module(layer), |rank| {
             let is_last = layer as usize + 1 == self.layer_count();
@@ -246,10 +305,10 @@ mod tests {
     /// says: never more than stay.
     #[test]
     fn as_many_layers_are_on_the_device_as_stay() {
-        assert_eq!(Offload::of(3, 0), None);
+        assert_eq!(Offload::of(3, 0, false), None);
         for layers in 2..7u32 {
-            for offloaded in 1..layers {
-                let offload = Offload::of(layers, offloaded).expect("some are");
+            for (offloaded, double) in (1..layers).flat_map(|n| [(n, false), (n, true)]) {
+                let offload = Offload::of(layers, offloaded, double).expect("some are");
                 let mut here = vec![false; layers as usize];
                 for layer in 0..layers {
                     if let Some(left) = offload.left_before(layer) {
@@ -266,6 +325,8 @@ mod tests {
                 assert_eq!(here, stay, "the first ones have left");
                 for layer in (0..layers).rev() {
                     if let Some(returning) = offload.returns_at(layer) {
+                        // The buffer that it shares is free by now.
+                        assert!(!double || returning + 2 > layer);
                         assert!(!here[returning as usize], "{returning} had left");
                         here[returning as usize] = true;
                     }

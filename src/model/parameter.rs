@@ -269,11 +269,27 @@ impl ParameterStore {
             .slice(self.offsets[place], self.parameters[place].len())
     }
 
+    /// Microbatches of a step: each has a slot of its own.
+    pub fn microbatches(&self) -> u32 {
+        self.slots.len / self.values.len
+    }
+
+    /// The parameters whose names begin with `module` and a dot, in order.
+    pub fn of_module(&self, module: &str) -> Vec<ParameterId> {
+        let begins = |parameter: &Parameter| {
+            let rest = parameter.name.strip_prefix(module);
+            rest.is_some_and(|rest| rest.starts_with('.'))
+        };
+        let places = (0..).zip(&self.parameters);
+        let own = places.filter(|(_, parameter)| begins(parameter));
+        own.map(|(place, _)| ParameterId(place)).collect()
+    }
+
     /// Where the gradient of one microbatch goes.
     pub fn slot(&self, id: ParameterId, microbatch: u32) -> Tensor {
         let place = id.0 as usize;
         let bucket = &self.buckets[place];
-        let microbatches = self.slots.len / self.values.len;
+        let microbatches = self.microbatches();
         let within = microbatch * (bucket.end - bucket.start) + self.offsets[place] - bucket.start;
         let start = microbatches * bucket.start + within;
         self.slots.slice(start, self.parameters[place].len())

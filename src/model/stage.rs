@@ -4,6 +4,7 @@ use crate::model::parameter::ParameterStore;
 use crate::model::recompute::Recompute;
 use crate::model::shape::ModelShape;
 use crate::numerics::Dtype;
+use crate::recipe::CudaGraphImpl;
 use crate::world::{GroupId, LocalOrder, Rank, Tensor};
 
 /// One rank's stage: shapes, group, parameters, and scratch that no microbatch keeps.
@@ -20,6 +21,10 @@ pub struct Stage {
     pub recompute: Recompute,
     /// First layers whose activations wait on the host.
     pub offloaded_layers: u32,
+    /// They come back into two buffers in turn.
+    pub double_buffering: bool,
+    /// Whose CUDA graphs the layers are captured as.
+    pub cuda_graph_impl: CudaGraphImpl,
     /// `[2, 4]`: RNG words that recomputed masks are made from, where anything is recomputed.
     pub rng_again: Option<Tensor>,
 }

@@ -352,7 +352,8 @@ pub(super) fn restarts_of(
             let mut sweep = Sweep::new(session.sweep_options());
             let resumed = res::resume(session, &restart, &mut sweep)?;
             let sensitive = sweep.sensitive.get(&Reach::Within).copied().unwrap_or(0);
-            let mut resumption = res::compare(cut, reference, &resumed, sensitive);
+            let other_kind = memory::steps_of_other_kind(&session.scenario, cut);
+            let mut resumption = res::compare(cut, reference, &resumed, sensitive, other_kind);
             resumption.unread = res::unread(reference, cut, &omitted);
             resumption.stale = generations::stale(reference, cut, state);
             turn_own_round(session, &restart, straight, (&found, &mut resumption))?;
@@ -371,7 +372,7 @@ pub(super) fn restarts_of(
                 resumption.let_in = replicas::let_in(session, course, &had, &resumed.drifts)?;
             }
             if let (true, Some((step, _))) = (is_first, resumption.first_step) {
-                resumption.first_node = Some(res::first_node(session, &restart, step)?);
+                resumption.first_node = res::first_node(session, &restart, step)?;
             }
             found.push((list.clone(), resumption));
             carried = Some(resumed);

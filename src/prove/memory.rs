@@ -1,6 +1,7 @@
 //! The memory that a check of a scenario takes, estimated before any of it is taken.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::prove::oracle::reference::serial_recipe;
 use crate::recipe::Recipe;
@@ -171,8 +172,21 @@ pub(super) fn late_hazard_steps(scenario: &Scenario) -> u32 {
 /// Steps after a cut whose state is kept, where a run is resumed on another layout.
 const STATES_AFTER_A_CUT: u32 = 2;
 
+/// Steps in which one of two runs replays CUDA graphs while the other, resumed after `cut`, is
+/// still eager, or the other way round.
+pub(super) fn steps_of_other_kind(scenario: &Scenario, cut: u32) -> Range<u32> {
+    match scenario.recipe.eager_steps() {
+        None => 0..0,
+        Some(eager) => {
+            let last = cut.saturating_add(eager).min(scenario.steps);
+            cut.max(eager) + 1..last + 1
+        }
+    }
+}
+
 /// The steps after which the reference run's state is kept: the last one, whose state is what the
-/// run leaves behind, the cuts, and those that a run on another layout is compared after.
+/// run leaves behind, the cuts, those that a run on another layout is compared after, and those in
+/// which a resumed run goes another way.
 pub(super) fn states_kept(scenario: &Scenario) -> BTreeSet<u32> {
     let cuts = cuts(scenario);
     let mut kept: BTreeSet<u32> = cuts.iter().copied().chain([1, scenario.steps]).collect();
@@ -187,6 +201,8 @@ pub(super) fn states_kept(scenario: &Scenario) -> BTreeSet<u32> {
         .iter()
         .flat_map(|cut| cut + 1..=cut + STATES_AFTER_A_CUT);
     kept.extend(after.filter(|step| *step < scenario.steps));
+    let others = cuts.iter().map(|cut| steps_of_other_kind(scenario, *cut));
+    kept.extend(others.flatten());
     kept
 }
 
@@ -200,14 +216,22 @@ pub(super) fn first_overlapped_gather(scenario: &Scenario) -> Option<u32> {
 }
 
 /// How many steps are watched for hazards: as many as it takes to see an overlapped gather, the
-/// step after each background save, and every step that a fault of the scenario names.
+/// step after each background save, a CUDA graph's first replays and those that write its buffers
+/// again, and every step that a fault of the scenario names.
 pub(super) fn hazard_steps(scenario: &Scenario) -> u32 {
     let gather = first_overlapped_gather(scenario);
     let gather = gather.filter(|_| scenario.recipe.overlap_param_gather);
     let saved = background_saves(scenario).last().map(|after| after + 1);
-    let last = [gather, saved, last_named_step(scenario)];
+    let replayed = replayed_hazard_steps(scenario);
+    let last = [gather, saved, replayed, last_named_step(scenario)];
     let last = last.into_iter().flatten().max();
     last.unwrap_or(HAZARD_STEPS).max(HAZARD_STEPS)
+}
+
+/// Steps of a process until CUDA graphs' buffers have been written in two steps.
+pub(super) fn replayed_hazard_steps(scenario: &Scenario) -> Option<u32> {
+    let eager = scenario.recipe.eager_steps()?;
+    Some(eager.saturating_add(2).min(scenario.steps))
 }
 
 /// The last step that a fault of the scenario is limited to.
@@ -219,10 +243,13 @@ pub(super) fn last_named_step(scenario: &Scenario) -> Option<u32> {
 /// Steps that REF follows at least: in the second one, what the first left behind would show.
 const FOLLOWED_STEPS: u32 = 2;
 
-/// How many steps REF follows: the first two, and every step that a fault of the scenario names.
+/// How many steps REF follows: the first two, the first that replays CUDA graphs, and every step
+/// that a fault of the scenario names.
 pub(super) fn followed_steps(scenario: &Scenario) -> u32 {
     let named = last_named_step(scenario).unwrap_or(0);
-    FOLLOWED_STEPS.max(named).min(scenario.steps)
+    let replayed = scenario.recipe.eager_steps();
+    let replayed = replayed.map_or(0, |eager| eager.saturating_add(1));
+    FOLLOWED_STEPS.max(named).max(replayed).min(scenario.steps)
 }
 
 /// States that REF keeps: before its first step and after each, and one of a serial model.

@@ -7,6 +7,7 @@ use std::ops::Range;
 use crate::fault::{Component, MutantKind};
 use crate::model::RESTORE_RNG;
 use crate::numerics::Dtype;
+use crate::prove::memory;
 use crate::prove::oracle::r2r::first_difference;
 use crate::prove::oracle::res::{self, Restart};
 use crate::prove::oracle::{family_name, reshard, topo};
@@ -424,7 +425,8 @@ fn lost_at(
 ) -> Result<Fate, CheckError> {
     let mut sweep = Sweep::new(session.sweep_options());
     let resumed = res::resume(session, restart, &mut sweep)?;
-    let found = res::compare(restart.cut, straight, &resumed, 0);
+    let other_kind = memory::steps_of_other_kind(&session.scenario, restart.cut);
+    let found = res::compare(restart.cut, straight, &resumed, 0, other_kind);
     if found.components.contains(&component) {
         return Ok(Fate::Caught);
     }

@@ -102,6 +102,45 @@ impl RecomputeModule {
     ];
 }
 
+/// `--cuda-graph-impl`, for graphs of whole transformer layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CudaGraphImpl {
+    /// Every kernel is launched by itself.
+    #[default]
+    None,
+    /// Megatron-LM's own (`CudaGraphManager`).
+    Local,
+    /// Transformer Engine's `make_graphed_callables`.
+    TransformerEngine,
+}
+
+/// Megatron-LM's default of `--cuda-graph-warmup-steps`.
+pub const CUDA_GRAPH_WARMUP_STEPS: u32 = 3;
+
+impl CudaGraphImpl {
+    pub const WORDS: [(&str, CudaGraphImpl); 3] = [
+        ("none", CudaGraphImpl::None),
+        ("local", CudaGraphImpl::Local),
+        ("transformer_engine", CudaGraphImpl::TransformerEngine),
+    ];
+
+    /// Steps of a process before its first replay. Megatron-LM records its own graphs in the first
+    /// step and captures them at its end; Transformer Engine's are captured after
+    /// `cuda_graph_warmup_steps`. `None` where nothing is replayed.
+    pub fn eager_steps(self, warmup_steps: u32) -> Option<u32> {
+        match self {
+            CudaGraphImpl::None => None,
+            CudaGraphImpl::Local => Some(1),
+            CudaGraphImpl::TransformerEngine => Some(warmup_steps),
+        }
+    }
+
+    pub(super) fn is_default(&self) -> bool {
+        *self == CudaGraphImpl::default()
+    }
+}
+
 /// Whose data parallelism reduces the gradients. Not an argument of Megatron-LM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

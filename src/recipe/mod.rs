@@ -7,6 +7,7 @@
 mod argument;
 mod buffers;
 mod environment;
+mod graph_rules;
 mod in_code;
 mod limits;
 pub mod lint;
@@ -24,8 +25,8 @@ pub(crate) use buffers::buffer_sizes_of;
 pub(crate) use environment::CUBLAS_WORKSPACES;
 
 pub use argument::{
-    DataParallelKind, DistributedBackend, LrDecayStyle, Normalization, PositionEmbedding,
-    RecomputeGranularity, RecomputeMethod, RecomputeModule,
+    CUDA_GRAPH_WARMUP_STEPS, CudaGraphImpl, DataParallelKind, DistributedBackend, LrDecayStyle,
+    Normalization, PositionEmbedding, RecomputeGranularity, RecomputeMethod, RecomputeModule,
 };
 pub use buffers::{BUFFER_WORDS_MAX, BufferSizes, QUERY_GRAD_BLOCKS, StepSizes};
 pub use limits::*;
@@ -251,6 +252,15 @@ pub struct Recipe {
     /// First layers whose activations wait in the host's memory for their backward.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_offloading_num_layers: u32,
+    /// Activations come back into two buffers in turn.
+    #[serde(skip_serializing_if = "is_false")]
+    pub cpu_offloading_double_buffering: bool,
+    /// Whether layers are captured as CUDA graphs and replayed, and by whom.
+    #[serde(skip_serializing_if = "CudaGraphImpl::is_default")]
+    pub cuda_graph_impl: CudaGraphImpl,
+    /// Steps of a process before Transformer Engine's graphs are captured.
+    #[serde(skip_serializing_if = "is_default_warmup")]
+    pub cuda_graph_warmup_steps: u32,
     pub async_save: bool,
 
     /// Data-parallel ranks have RNG seeds of their own.
@@ -272,6 +282,10 @@ pub struct Recipe {
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+fn is_default_warmup(steps: &u32) -> bool {
+    *steps == CUDA_GRAPH_WARMUP_STEPS
 }
 
 fn is_false(flag: &bool) -> bool {

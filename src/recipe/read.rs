@@ -2,9 +2,10 @@
 
 use super::rules::{self, Draft};
 use super::{
-    Autotune, DataParallelKind, Determinism, DistributedBackend, LocalOrder, LrDecayStyle,
-    Normalization, PositionEmbedding, Recipe, RecomputeGranularity, RecomputeMethod,
-    RecomputeModule, environment, limits::*, schedule_rules, torch_rules,
+    Autotune, CUDA_GRAPH_WARMUP_STEPS, CudaGraphImpl, DataParallelKind, Determinism,
+    DistributedBackend, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, graph_rules, limits::*,
+    schedule_rules, torch_rules,
 };
 use crate::diagnostic::Findings;
 use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
@@ -39,6 +40,7 @@ pub(super) fn full_size_recipe(
     if findings.error_count() == errors_before {
         schedule_rules::schedules(&recipe, table, findings);
         torch_rules::torch_ddp(&recipe, table, findings);
+        graph_rules::cuda_graphs(&recipe, table, findings);
     }
     (findings.error_count() == errors_before).then_some(recipe)
 }
@@ -266,6 +268,14 @@ fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
     recipe.cpu_offloading_num_layers = reader
         .count("cpu_offloading_num_layers", 0..=NUM_LAYERS_MAX, Some(0))
         .value;
+    recipe.cpu_offloading_double_buffering = reader
+        .boolean("cpu_offloading_double_buffering", false)
+        .value;
+    let (words, default) = (&CudaGraphImpl::WORDS, CudaGraphImpl::default());
+    recipe.cuda_graph_impl = reader.word("cuda_graph_impl", words, default).value;
+    let (steps, default) = (0..=TRAIN_ITERS_MAX, Some(CUDA_GRAPH_WARMUP_STEPS));
+    let warmup = reader.count("cuda_graph_warmup_steps", steps, default);
+    recipe.cuda_graph_warmup_steps = warmup.value;
     recipe.async_save = reader.boolean("async_save", false).value;
 }
 

@@ -19,19 +19,19 @@ pub(super) fn schedules(recipe: &Recipe, table: &Table, findings: &mut Findings)
     offload(recipe, &mut rules);
 }
 
-struct Rules<'a> {
-    table: &'a Table,
-    findings: &'a mut Findings,
+pub(super) struct Rules<'a> {
+    pub table: &'a Table,
+    pub findings: &'a mut Findings,
 }
 
 impl Rules<'_> {
     /// Where `key` was written, else the table that leaves it out.
-    fn place(&self, key: &str) -> &Place {
+    pub fn place(&self, key: &str) -> &Place {
         let entry = self.table.get(key);
         entry.map_or(&self.table.place, |entry| &entry.item.place)
     }
 
-    fn refuse(&mut self, key: &str, message: String, label: String, why: &str) {
+    pub fn refuse(&mut self, key: &str, message: String, label: String, why: &str) {
         let finding = Diagnostic::error("out-of-range", message)
             .at(self.place(key), label)
             .with_note(why);
@@ -216,6 +216,15 @@ fn offload(recipe: &Recipe, rules: &mut Rules<'_>) {
     let key = "cpu_offloading_num_layers";
     let (offloaded, layers) = (recipe.cpu_offloading_num_layers, recipe.num_layers);
     if offloaded == 0 {
+        if recipe.cpu_offloading_double_buffering {
+            let key = "cpu_offloading_double_buffering";
+            let message =
+                "`cpu_offloading_double_buffering` has no effect without offloaded layers";
+            let finding = Diagnostic::warning("no-effect", message)
+                .at(rules.place(key), "nothing comes back")
+                .with_help("add `cpu_offloading_num_layers`, or leave it out");
+            rules.findings.push(finding);
+        }
         return;
     }
     if offloaded >= layers {
@@ -329,6 +338,10 @@ mod tests {
             (
                 "recompute_method = \"block\"",
                 "no effect without `recompute_granularity`",
+            ),
+            (
+                "cpu_offloading_double_buffering = true",
+                "no effect without offloaded layers",
             ),
         ] {
             let found = found(more);

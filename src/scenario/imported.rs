@@ -335,6 +335,7 @@ fn layout(full: &Recipe) -> String {
             full.cpu_offloading_num_layers > 0,
             "activations offloaded to the host",
         ),
+        (full.eager_steps().is_some(), "CUDA graphs of layers"),
     ];
     let on = switches.iter().filter(|(on, _)| *on);
     parts.extend(on.map(|(_, name)| name.to_string()));

@@ -56,7 +56,7 @@ pub(super) fn scenario(
     let full_size = reader.table("full_size");
     let full_size = full_size.map(|table| FullSize::read(table, &recipe, reader.findings));
     let (mut checkpoint, mut oracles) = checkpoint(&mut reader, oracles, steps, &recipe);
-    let topo = topo::read(&mut reader, site, &recipe);
+    let topo = topo::read(&mut reader, site, (&recipe, steps));
     topo::judge(&mut reader, &topo, &mut oracles, asks_topo);
     let ranks = recipe.world_size.max(1);
     let bounds = faults::Bounds { ranks, steps };
@@ -249,6 +249,13 @@ fn expectation(table: &Table, findings: &mut Findings) -> Option<Expectation> {
 }
 
 fn steps(reader: &mut Reader<'_>, overrides: &Overrides, recipe: &Recipe) -> u32 {
+    let steps = steps_asked_for(reader, overrides, recipe);
+    let place = reader.place().clone();
+    never_replayed(recipe, steps, &place, reader.findings);
+    steps
+}
+
+fn steps_asked_for(reader: &mut Reader<'_>, overrides: &Overrides, recipe: &Recipe) -> u32 {
     let most = recipe.train_iters;
     let steps = reader.count("steps", 1..=most, Some(most)).value;
     let Some(asked) = overrides.steps else {
@@ -268,6 +275,22 @@ fn steps(reader: &mut Reader<'_>, overrides: &Overrides, recipe: &Recipe) -> u32
         return steps;
     }
     asked
+}
+
+/// A check of CUDA graphs that sees none would say nothing of them.
+pub(super) fn never_replayed(recipe: &Recipe, steps: u32, place: &Place, findings: &mut Findings) {
+    let Some(eager) = recipe.eager_steps().filter(|eager| *eager >= steps) else {
+        return;
+    };
+    let message =
+        format!("no CUDA graph is replayed in {steps} steps: the first {eager} are eager");
+    let help = "check more steps, lower `cuda_graph_warmup_steps` (read with \
+        \"transformer_engine\"), or leave `cuda_graph_impl` out";
+    findings.push(
+        Diagnostic::error("nothing-replayed", message)
+            .at(place, format!("expected at least {} steps", eager + 1))
+            .with_help(help),
+    );
 }
 
 /// Restarts, and the oracles that are left: a run of one step cannot be resumed.

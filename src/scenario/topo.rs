@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-use super::read::Site;
+use super::read::{Site, never_replayed};
 use super::{AllocationFile, OracleKind, Scenario, VARIATIONS_MAX, allocation};
 use crate::diagnostic::document::{Item, Reader, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place, escaped};
 use crate::recipe::Recipe;
 
 /// Keys of a recipe in which a variation may differ.
-const MAY_VARY: [&str; 26] = [
+const MAY_VARY: [&str; 29] = [
     "world_size",
     "tensor_model_parallel_size",
     "pipeline_model_parallel_size",
@@ -39,6 +39,9 @@ const MAY_VARY: [&str; 26] = [
     "recompute_num_layers",
     "recompute_modules",
     "cpu_offloading_num_layers",
+    "cpu_offloading_double_buffering",
+    "cuda_graph_impl",
+    "cuda_graph_warmup_steps",
     "async_save",
     "num_workers",
     "env",
@@ -57,8 +60,12 @@ pub struct Variation {
     pub may_differ: bool,
 }
 
-/// Reads all variations of `base`.
-pub(super) fn read(reader: &mut Reader<'_>, site: &Site<'_>, base: &Recipe) -> Vec<Variation> {
+/// Reads all variations of a recipe that is checked for so many steps.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    site: &Site<'_>,
+    (base, steps): (&Recipe, u32),
+) -> Vec<Variation> {
     let Some(items) = reader.array("topo", "an array of tables, `[[topo]]`") else {
         return Vec::new();
     };
@@ -73,6 +80,7 @@ pub(super) fn read(reader: &mut Reader<'_>, site: &Site<'_>, base: &Recipe) -> V
         let Some(variation) = one(reader, item, site, base) else {
             continue;
         };
+        never_replayed(&variation.recipe, steps, &item.place, reader.findings);
         if all.iter().any(|other| other.name == variation.name) {
             let message = format!("two variations are called `{}`", variation.name);
             reader.complain("same-name", message, item, "give it a `name` of its own");

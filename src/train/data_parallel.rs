@@ -10,12 +10,17 @@
 //! whose parameters are still old waits in front of its next forward, and the next bucket's gather
 //! is issued behind that wait (param_and_grad_buffer.py, `finish_param_sync`); with
 //! `align_param_gather` an interleaved schedule issues a chunk's gathers together.
+//!
+//! The hook of a gradient that a replayed CUDA graph has made runs on a stream of its own, as
+//! autograd hands it nothing that would order it: `start_grad_sync` waits for the replays of all
+//! the bucket's parameters (`_cudagraph_wgrad_ready_event`). Autograd itself orders the hook of an
+//! eager gradient behind the stream that made it: the edge `grad_reduce.bucketN.autograd`.
 
 use crate::fault::FaultKind;
 use crate::model::{ParameterHooks, ParameterId};
 use crate::train::gradient::{Gradients, Reduction, Sent, bucket_module};
 use crate::train::optimizer::Optimizer;
-use crate::world::{Handle, Phase, Rank};
+use crate::world::{GRAD_HOOK_STREAM, Handle, Phase, Rank};
 
 /// Whether the parameters of a bucket are what all ranks' optimizers made of them.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +31,13 @@ enum Values {
     Arriving(Handle),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct BucketState {
     chunk: usize,
     /// Parameters whose gradients of the last microbatch are still awaited.
     awaited: u32,
+    /// Replays that have made some of them.
+    replays: Vec<Handle>,
     sent: Option<Sent>,
     values: Values,
 }
@@ -69,6 +76,7 @@ impl<'a> DataParallel<'a> {
         let state = |chunk| BucketState {
             chunk,
             awaited: 0,
+            replays: Vec::new(),
             sent: None,
             values,
         };
@@ -140,6 +148,27 @@ impl<'a> DataParallel<'a> {
         }
     }
 
+    /// The same from the hook of the bucket's last gradient, which a replayed graph has made, or
+    /// autograd.
+    fn reduce_in_hook(&mut self, rank: &mut Rank, number: usize, is_replayed: bool) {
+        let replays = self.buckets[number].replays.clone();
+        let is_alone = self.reduction.options.layout.data_parallel_size == 1;
+        if replays.is_empty() || is_alone {
+            return self.reduce(rank, number);
+        }
+        let eager = (!is_replayed).then(|| {
+            let edge = format!("grad_reduce.bucket{number}.autograd");
+            rank.edge(&edge, Rank::record_handle)
+        });
+        rank.on_stream(GRAD_HOOK_STREAM, |rank| {
+            rank.module(&bucket_module(number), |rank| {
+                let producers = eager.into_iter().chain(replays);
+                producers.for_each(|producer| rank.wait(producer));
+            });
+            self.reduce(rank, number);
+        });
+    }
+
     /// Issues all gathers of a chunk that have not been.
     pub fn gather_chunk(&mut self, rank: &mut Rank, chunk: usize) {
         for number in self.of_chunk(chunk) {
@@ -201,6 +230,27 @@ impl ChunkHooks<'_, '_> {
             .start;
         self.data_parallel.bucket_of[first + parameter.0 as usize]
     }
+
+    fn arrived(&mut self, rank: &mut Rank, parameter: ParameterId, replayed: Option<Handle>) {
+        let microbatches = self.data_parallel.reduction.options.microbatches();
+        if self.microbatch + 1 < microbatches {
+            return;
+        }
+        let number = self.bucket(parameter);
+        let bucket = &mut self.data_parallel.buckets[number];
+        let awaited = bucket.awaited.checked_sub(1);
+        bucket.awaited = awaited.expect("a parameter has one gradient a microbatch");
+        let known = bucket.replays.last().copied();
+        bucket
+            .replays
+            .extend(replayed.filter(|new| known != Some(*new)));
+        if bucket.awaited == 0 && self.data_parallel.reduces_when_ready {
+            let is_replayed = replayed.is_some();
+            self.data_parallel.reduce_in_hook(rank, number, is_replayed);
+            rank.set_phase(Phase::Backward);
+            rank.set_microbatch(Some(self.microbatch));
+        }
+    }
 }
 
 impl ParameterHooks for ChunkHooks<'_, '_> {
@@ -210,18 +260,10 @@ impl ParameterHooks for ChunkHooks<'_, '_> {
     }
 
     fn after_gradient(&mut self, rank: &mut Rank, parameter: ParameterId) {
-        let microbatches = self.data_parallel.reduction.options.microbatches();
-        if self.microbatch + 1 < microbatches {
-            return;
-        }
-        let number = self.bucket(parameter);
-        let bucket = &mut self.data_parallel.buckets[number];
-        let awaited = bucket.awaited.checked_sub(1);
-        bucket.awaited = awaited.expect("a parameter has one gradient a microbatch");
-        if bucket.awaited == 0 && self.data_parallel.reduces_when_ready {
-            self.data_parallel.reduce(rank, number);
-            rank.set_phase(Phase::Backward);
-            rank.set_microbatch(Some(self.microbatch));
-        }
+        self.arrived(rank, parameter, None);
+    }
+
+    fn after_replay(&mut self, rank: &mut Rank, parameter: ParameterId, replayed: Handle) {
+        self.arrived(rank, parameter, Some(replayed));
     }
 }

@@ -1,11 +1,11 @@
 //! The words that a rank's memory has, before any rank exists.
 
 use crate::model::{ModelShape, Parameter};
-use crate::recipe::Normalization;
+use crate::recipe::{CudaGraphImpl, Normalization};
 use crate::train::bucket::FlatLayout;
 use crate::train::gradient::shards;
 use crate::train::options::TrainOptions;
-use crate::train::pipeline::in_flight;
+use crate::train::pipeline::places;
 
 /// Buffers start at multiples of this many words, as the ranks' allocator places them.
 const ALIGN_WORDS: u64 = 64;
@@ -150,6 +150,7 @@ impl TrainOptions {
         let tokens = u64::from(shape.tokens());
         let mut buffers = Buffers::default();
         self.add_saved(stage, &sizes, &mut buffers);
+        self.add_graphs(stage, &sizes, parameters, &mut buffers);
         // One set for all: `Scratch`, the rotary tables, the pipeline's gradient, the data.
         for (count, words) in sizes.scratch(shape) {
             buffers.add(count, words);
@@ -167,7 +168,7 @@ impl TrainOptions {
             let schedule = self.pipeline_schedule(stage);
             let schedule = schedule.expect("the options were checked");
             let last = self.layout.num_virtual_stages_per_pipeline_rank - 1;
-            let kept = u64::from(in_flight(&schedule, last));
+            let kept = u64::from(places(self, &schedule, last));
             buffers.add(1 + kept, tokens * u64::from(shape.local_vocab()));
             buffers.add(kept, sizes.whole);
             buffers.add(5 * kept, tokens);
@@ -180,7 +181,7 @@ impl TrainOptions {
         let schedule = self.pipeline_schedule(stage);
         let schedule = schedule.expect("the options were checked");
         let chunks = 0..self.layout.num_virtual_stages_per_pipeline_rank;
-        let flights = chunks.map(|chunk| u64::from(in_flight(&schedule, chunk)));
+        let flights = chunks.map(|chunk| u64::from(places(self, &schedule, chunk)));
         let in_flight: u64 = flights.sum();
         let layers = self.model.layers_per_stage();
         let units = self.recompute.units(layers);
@@ -195,6 +196,12 @@ impl TrainOptions {
         // On the host a layer's activations lie in one buffer.
         let together = sizes.saved().map(|(count, words)| count * words);
         buffers.add(in_flight * offloaded, together.into_iter().sum());
+        if offloaded > 0 && self.cpu_offloading_double_buffering {
+            for (count, words) in sizes.saved() {
+                buffers.add(2 * count, words);
+            }
+            buffers.add(2, sizes.local);
+        }
         // The input and its gradient, and the output of each unit that is computed again.
         buffers.add(in_flight * (2 + units.len() as u64), sizes.local);
         // Messages that an interleaved pipeline receives ahead of their slots.
@@ -202,5 +209,33 @@ impl TrainOptions {
         let ahead = group.saturating_sub(self.layout.pipeline_model_parallel_size) + 2;
         let several = self.layout.num_virtual_stages_per_pipeline_rank > 1;
         buffers.add(2 * u64::from(several) * u64::from(ahead), sizes.local);
+    }
+
+    /// What CUDA graphs have beside the layers' own tensors, for each microbatch in flight: what
+    /// enters a layer and its gradients, what leaves the last one, gradients of parameters.
+    fn add_graphs(
+        &self,
+        stage: u32,
+        sizes: &LayerWords,
+        parameters: &[Parameter],
+        buffers: &mut Buffers,
+    ) {
+        let schedule = self.pipeline_schedule(stage);
+        let schedule = schedule.expect("the options were checked");
+        let chunks = self.layout.num_virtual_stages_per_pipeline_rank;
+        let flights = (0..chunks).map(|chunk| u64::from(places(self, &schedule, chunk)));
+        let in_flight: u64 = flights.sum();
+        let layers = u64::from(self.model.layers_per_stage());
+        match self.cuda_graph_impl {
+            CudaGraphImpl::None => {}
+            // Input, gradient; a clone of the output, and the output that eager steps send off.
+            CudaGraphImpl::Local => buffers.add(4 * in_flight, sizes.local),
+            CudaGraphImpl::TransformerEngine => {
+                buffers.add((layers + 2) * in_flight, sizes.local);
+                for parameter in parameters {
+                    buffers.add(1, u64::from(parameter.len()));
+                }
+            }
+        }
     }
 }

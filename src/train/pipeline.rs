@@ -5,6 +5,7 @@ mod chunk;
 
 use crate::job::{Slot, Work};
 use crate::model::{Generators, Gpt};
+use crate::recipe::CudaGraphImpl;
 use crate::train::data_parallel::DataParallel;
 use crate::train::options::TrainOptions;
 use crate::world::{Handle, Phase, Rank, Segments, Tensor};
@@ -80,7 +81,7 @@ impl Pipeline {
         let mut place = 0;
         let mut chunks = Vec::with_capacity(count);
         for (number, (gpt, neighbours)) in gpts.into_iter().enumerate() {
-            let slots = in_flight(&schedule, number as u32);
+            let slots = places(options, &schedule, number as u32);
             let module = match count {
                 1 => "pipeline".to_string(),
                 _ => format!("pipeline.chunk{number}"),
@@ -102,6 +103,16 @@ impl Pipeline {
             sending_output: None,
             sending_grad: None,
         }
+    }
+
+    /// From now on the layers' CUDA graphs are replayed.
+    pub fn capture(&mut self, rank: &mut Rank) {
+        rank.set_phase(Phase::Forward);
+        rank.module("cuda_graph", |rank| {
+            for chunk in &mut self.chunks {
+                chunk.gpt.capture(rank, &mut chunk.saved);
+            }
+        });
     }
 
     /// Every microbatch forward and backward; gradients are in their slots, losses in `losses`.
@@ -213,6 +224,16 @@ impl Pipeline {
                 rank.free(output);
             }
         });
+    }
+}
+
+/// Microbatches of a chunk that have memory of their own. Megatron-LM's graphs of a pipeline stage
+/// are captured for each microbatch of a step (`CudaGraphManager`, `reuse_cudagraphs`).
+pub(super) fn places(options: &TrainOptions, schedule: &[Slot], chunk: u32) -> u32 {
+    let has_stages = options.layout.pipeline_model_parallel_size > 1;
+    match options.cuda_graph_impl {
+        CudaGraphImpl::Local if has_stages => options.microbatches(),
+        _ => in_flight(schedule, chunk),
     }
 }
 

@@ -53,8 +53,8 @@ pub struct Trainer {
     loss: Option<Tensor>,
     /// Whether other ranks' shards of the parameters are those of the step before.
     stale: bool,
-    /// No step of this process has ended.
-    is_first_step: bool,
+    /// Steps that this process has ended.
+    steps_done: u32,
 }
 
 impl Trainer {
@@ -118,7 +118,7 @@ impl Trainer {
             optimizer,
             // As Megatron, whose hooks are off in a process's first step.
             stale: false,
-            is_first_step: true,
+            steps_done: 0,
         };
         trainer.fill(rank, initial, state, rng)?;
         if let Some(flag) = trainer.first_microbatch {
@@ -158,13 +158,16 @@ impl Trainer {
             layout: &self.layout,
             store: &self.store,
             groups: self.groups,
-            is_first_step: self.is_first_step,
+            is_first_step: self.steps_done == 0,
             overwrites,
         };
         let (gradients, optimizer) = (&self.gradients, &self.optimizer);
         let stage = self.place.stage;
         let mut data_parallel =
             DataParallel::new(rank, reduction, gradients, optimizer, stage, self.stale);
+        if self.options.eager_steps() == Some(self.steps_done) {
+            self.pipeline.capture(rank);
+        }
         self.pipeline.run(rank, &data, &mut data_parallel);
         assert!(data_parallel.is_whole(), "a module has every parameter");
         data_parallel.finish_gradients(rank);
@@ -181,7 +184,7 @@ impl Trainer {
             optimizer.gather_all(rank, &reduction);
         }
         self.mean_loss(rank);
-        self.is_first_step = false;
+        self.steps_done += 1;
         rank.module("data", |rank| self.loader.advance(rank, &self.options));
         if let Some(loss) = self.loss {
             rank.metric(Self::LM_LOSS, loss);
@@ -485,6 +488,8 @@ fn new_stages(
         scratch,
         recompute: options.recompute,
         offloaded_layers: options.cpu_offloading_num_layers,
+        double_buffering: options.cpu_offloading_double_buffering,
+        cuda_graph_impl: options.cuda_graph_impl,
         rng_again,
     };
     layout.chunks.iter().map(stage).collect()

@@ -11,7 +11,7 @@ use bitproof::kernel::Registry;
 use bitproof::model::{ModelShape, Orders, Recompute, Role, stage_parameters};
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
-use bitproof::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
+use bitproof::recipe::{CudaGraphImpl, LrDecayStyle, Normalization, PositionEmbedding};
 use bitproof::train::{
     Corpus, FlatLayout, Initial, Layout, Run, Saves, TrainOptions, Trainer, program,
 };
@@ -103,6 +103,9 @@ pub fn small_options() -> TrainOptions {
         seed: 1234,
         recompute: Recompute::Nothing,
         cpu_offloading_num_layers: 0,
+        cpu_offloading_double_buffering: false,
+        cuda_graph_impl: CudaGraphImpl::None,
+        cuda_graph_warmup_steps: 3,
         data_parallel_random_init: false,
         num_workers: 0,
         epoch_samples: None,

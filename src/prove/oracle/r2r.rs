@@ -194,3 +194,34 @@ pub fn first_difference(a: &[NodeRecord], b: &[NodeRecord]) -> Option<NodeDiffer
         (record.site.step, record.wave, record.rank)
     })
 }
+
+/// The same of runs that launch a step's nodes in other orders, some of them in one run only: node
+/// by node of those that both have, by site.
+pub fn first_difference_at_sites(a: &[NodeRecord], b: &[NodeRecord]) -> Option<NodeDifference> {
+    let of_b: BTreeMap<(u32, String, u32), &NodeRecord> = at_sites(b).collect();
+    let both = at_sites(a).filter_map(|(key, a)| Some((a, *of_b.get(&key)?)));
+    let differing = both
+        .enumerate()
+        .filter(|(_, (a, b))| a.digest != b.digest)
+        .map(|(place, (a, b))| NodeDifference {
+            a: a.clone(),
+            b: b.clone(),
+            equal_before: place as u64,
+            corruption: None,
+        });
+    differing.min_by_key(|difference| {
+        let record = &difference.a;
+        (record.site.step, record.wave, record.rank)
+    })
+}
+
+/// Each node with its rank, its site, and how often that came before.
+fn at_sites(records: &[NodeRecord]) -> impl Iterator<Item = ((u32, String, u32), &NodeRecord)> {
+    let mut counts: BTreeMap<(u32, String), u32> = BTreeMap::new();
+    records.iter().map(move |record| {
+        let (rank, site) = (record.rank, record.site.to_string());
+        let count = counts.entry((rank, site.clone())).or_insert(0);
+        *count += 1;
+        ((rank, site, *count - 1), record)
+    })
+}

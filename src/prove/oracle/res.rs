@@ -4,13 +4,21 @@
 //! compared. At the cut, every word that a later step reads but an earlier one wrote (the live-in
 //! set): equal sets and insensitive points make equal runs ever after. After it, the roots of all
 //! steps. And the resumed run is swept itself, as it has choice points of its own.
+//!
+//! A process replays CUDA graphs after some eager steps of its own. Where one run replays and the
+//! other does not, the same kernels are launched among other copies and in another order: of these
+//! steps the state and the metrics are compared.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::fault::Component;
+use crate::prove::memory;
 use crate::prove::oracle::generations::Stale;
-use crate::prove::oracle::r2r::{NodeDifference, first_difference, first_other_metric};
+use crate::prove::oracle::r2r::{
+    NodeDifference, first_difference, first_difference_at_sites, first_other_metric,
+};
 use crate::prove::oracle::replicas::LetIn;
 use crate::prove::queries::Queries;
 use crate::prove::reversal::Reversals;
@@ -18,7 +26,12 @@ use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::Sweep;
 use crate::train::{Checkpoint, CheckpointRoot};
 use crate::world::memory::LiveIn;
-use crate::world::{Drift, Hazard, NodeRecord, Observer, RunOptions, RunRecord, State, Unobserved};
+use crate::world::{
+    Drift, Hazard, NodeRecord, Observer, RunOptions, RunRecord, State, StateTensor, Unobserved,
+};
+
+/// Rank, component, name.
+type StateKey = (u32, Component, String);
 
 /// What a resumed run lacked or did otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -118,10 +131,12 @@ pub fn resume(
     restart: &Restart<'_>,
     sweep: &mut Sweep,
 ) -> Result<RunRecord, CheckError> {
+    let kept = restart.keep.then_some(restart.until).into_iter();
+    let others = memory::steps_of_other_kind(&session.scenario, restart.cut);
     let options = RunOptions {
         keep_setup: true,
         hazard_steps_max: 1,
-        checkpoint_after: restart.keep.then_some(restart.until).into_iter().collect(),
+        checkpoint_after: kept.chain(others).collect(),
         ..RunOptions::default()
     };
     run_on(session, restart, restart.until, &options, sweep)
@@ -155,13 +170,15 @@ pub(crate) fn run_on(
 /// The first node of `step` at which the resumed run differs from the straight one: both are run
 /// again up to that step, with a record of every node.
 ///
+/// `None` where they do not launch the same nodes, and those that both launch agree.
+///
 /// # Errors
 /// Whatever stops one of them, or two runs that agree now.
 pub fn first_node(
     session: &mut Session,
     restart: &Restart<'_>,
     step: u32,
-) -> Result<NodeDifference, CheckError> {
+) -> Result<Option<NodeDifference>, CheckError> {
     let options = RunOptions {
         record_nodes: true,
         ..RunOptions::default()
@@ -176,9 +193,16 @@ pub fn first_node(
         let records = record.records.into_iter();
         records.filter(|record| record.site.step == step).collect()
     };
-    let found = first_difference(&of_step(straight), &of_step(resumed));
-    found
-        .ok_or_else(|| CheckError::Internal(format!("step {step} differs, and no node of it does")))
+    let (straight, resumed) = (of_step(straight), of_step(resumed));
+    if memory::steps_of_other_kind(&session.scenario, restart.cut).contains(&step) {
+        return Ok(first_difference_at_sites(&straight, &resumed));
+    }
+    match first_difference(&straight, &resumed) {
+        None => Err(CheckError::Internal(format!(
+            "step {step} differs, and no node of it does"
+        ))),
+        found => Ok(found),
+    }
 }
 
 /// Components among `omitted` of which no word is in the straight run's live-in set at `cut`.
@@ -195,8 +219,14 @@ pub fn unread(straight: &RunRecord, cut: u32, omitted: &[Component]) -> BTreeSet
         .collect()
 }
 
-/// Compares a resumed run with the straight one.
-pub fn compare(cut: u32, straight: &RunRecord, resumed: &RunRecord, sensitive: u64) -> Resumption {
+/// Compares a resumed run with the straight one. Steps of `other_kind` launch other nodes.
+pub fn compare(
+    cut: u32,
+    straight: &RunRecord,
+    resumed: &RunRecord,
+    sensitive: u64,
+    other_kind: Range<u32>,
+) -> Resumption {
     let mut found = Resumption {
         cut,
         sensitive,
@@ -209,7 +239,10 @@ pub fn compare(cut: u32, straight: &RunRecord, resumed: &RunRecord, sensitive: u
     compare_live_in(live_in, resumed, &mut found);
     for ((step, rank), root) in &resumed.roots {
         found.steps_compared += 1;
-        let differs = straight.roots.get(&(*step, *rank)) != Some(root);
+        let differs = match other_kind.contains(step) {
+            true => state_of(straight, *step, *rank) != state_of(resumed, *step, *rank),
+            false => straight.roots.get(&(*step, *rank)) != Some(root),
+        };
         if differs && found.first_step.is_none() {
             found.first_step = Some((*step, *rank));
         }
@@ -219,6 +252,13 @@ pub fn compare(cut: u32, straight: &RunRecord, resumed: &RunRecord, sensitive: u
         found.first_step = Some((*step, 0));
     }
     found
+}
+
+/// What a rank's state was after a step, which was kept.
+fn state_of(run: &RunRecord, step: u32, rank: u32) -> Vec<(&StateKey, &StateTensor)> {
+    let kept = run.checkpoints.get(&step).expect("it was asked for");
+    let own = kept.iter().filter(|((of, ..), _)| *of == rank);
+    own.collect()
 }
 
 fn compare_live_in(live_in: &LiveIn, resumed: &RunRecord, found: &mut Resumption) {

@@ -1,7 +1,7 @@
 //! What differs between a job and the small recipe that stands for it, a line each.
 
 use super::Change;
-use crate::recipe::Recipe;
+use crate::recipe::{CudaGraphImpl, Recipe};
 
 /// A key, how a recipe has it, and why it may differ.
 type Row = (&'static str, fn(&Recipe) -> Option<u32>, &'static str);
@@ -10,7 +10,7 @@ const WIDTH: &str = "heads, groups and ratios are kept";
 const BYTES: &str = "plans are those of the full size";
 const FRACTION: &str = "in proportion to the steps";
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 19] = [
     (
         "num_layers",
         |recipe| Some(recipe.num_layers),
@@ -83,6 +83,14 @@ const ROWS: [Row; 18] = [
         "cpu_offloading_num_layers",
         |recipe| Some(recipe.cpu_offloading_num_layers),
         "the same fraction of the layers",
+    ),
+    (
+        "cuda_graph_warmup_steps",
+        |recipe| {
+            let is_read = recipe.cuda_graph_impl == CudaGraphImpl::TransformerEngine;
+            is_read.then_some(recipe.cuda_graph_warmup_steps)
+        },
+        "steps repeat each other",
     ),
     (
         "ddp_bucket_size",

@@ -13,7 +13,7 @@ pub use data_parallel::GrowError;
 
 use serde::Serialize;
 
-use super::{Autotune, LocalOrder, Recipe, default_ddp_bucket_size};
+use super::{Autotune, CudaGraphImpl, LocalOrder, Recipe, default_ddp_bucket_size};
 use sizes::Sizes;
 
 /// What the caller knows beyond the recipe.
@@ -50,6 +50,8 @@ pub struct Scaled {
 
 /// Steps that are run: a restart after an odd and an even one, and another step after each.
 const STEPS: u32 = 4;
+/// Steps before a capture: the first one has what no later one has.
+const EAGER_STEPS: u32 = 1;
 /// Microbatches of a rank in a step, at most, where the pipeline needs no more.
 const MICROBATCHES: u32 = 8;
 /// Parts of a weight gradient whose order is free, at least.
@@ -113,6 +115,7 @@ fn small(full: &Recipe, resumed_on: &[(u32, u32)]) -> Recipe {
         lr_warmup_iters: full.lr_warmup_iters,
         recompute_num_layers: recomputed(full, &sizes),
         cpu_offloading_num_layers: offloaded(full, sizes.num_layers),
+        cuda_graph_warmup_steps: warmup_steps(full),
         ..full.clone()
     };
     schedule(full, &mut recipe);
@@ -168,6 +171,15 @@ fn offloaded(full: &Recipe, layers: u32) -> u32 {
     }
     let stay = (full.num_layers - offloaded).min(2);
     (offloaded * layers / full.num_layers).clamp(1, layers - stay)
+}
+
+/// Of graphs that have a warm-up.
+fn warmup_steps(full: &Recipe) -> u32 {
+    let steps = full.cuda_graph_warmup_steps;
+    match full.cuda_graph_impl {
+        CudaGraphImpl::TransformerEngine => steps.min(EAGER_STEPS),
+        _ => steps,
+    }
 }
 
 /// Parameters of a bucket, the same fraction of a stage's as at full size; `None` where that is

@@ -5,7 +5,9 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::recipe::{LrDecayStyle, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule};
+use crate::recipe::{
+    CudaGraphImpl, LrDecayStyle, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule,
+};
 
 /// The learning rate's course and its optimizer's instances.
 #[derive(Clone, Debug)]
@@ -46,13 +48,16 @@ impl Course {
     }
 }
 
-/// What a stage computes again in backward, or how many layers wait on the host for it.
+/// What a stage computes again in backward, how many layers wait on the host for it, or whether
+/// CUDA graphs keep its activations.
 #[derive(Clone, Debug)]
 pub(super) enum Again {
     Nothing,
     Parts(Vec<RecomputeModule>),
     Layers(RecomputeMethod, u32),
     OnHost(u32),
+    /// Nothing, and layers are replayed.
+    Replayed,
 }
 
 pub(super) fn agains() -> impl Strategy<Value = Again> {
@@ -61,10 +66,11 @@ pub(super) fn agains() -> impl Strategy<Value = Again> {
     let methods = [RecomputeMethod::Uniform, RecomputeMethod::Block];
     let layers = (select(methods.to_vec()), 1..=2u32);
     prop_oneof![
-        4 => Just(Again::Nothing),
+        3 => Just(Again::Nothing),
         1 => parts.prop_map(Again::Parts),
         1 => layers.prop_map(|(method, layers)| Again::Layers(method, layers)),
         1 => (1..=2u32).prop_map(Again::OnHost),
+        1 => Just(Again::Replayed),
     ]
 }
 
@@ -90,6 +96,17 @@ impl Again {
                 },
                 ..recipe
             },
+            Again::Replayed => {
+                let draws = recipe.hidden_dropout > 0.0 || recipe.attention_dropout > 0.0;
+                let is_seen = recipe.train_iters > 1 && !draws;
+                Recipe {
+                    cuda_graph_impl: match is_seen {
+                        true => CudaGraphImpl::Local,
+                        false => CudaGraphImpl::None,
+                    },
+                    ..recipe
+                }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::fault::ReshardFault;
 use crate::model::{ModelShape, Orders, Parameter, Partition, Recompute, stage_parameters};
 use crate::numerics::Dtype;
-use crate::recipe::{LrDecayStyle, Normalization, PositionEmbedding};
+use crate::recipe::{CudaGraphImpl, LrDecayStyle, Normalization, PositionEmbedding};
 use crate::train::bucket::FlatLayout;
 use crate::train::checkpoint::{Checkpoint, RankState};
 use crate::train::layout::Layout;
@@ -112,6 +112,9 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Plain) -> TrainOptions {
         epoch_samples: None,
         async_save: false,
         cpu_offloading_num_layers: 0,
+        cpu_offloading_double_buffering: false,
+        cuda_graph_impl: CudaGraphImpl::None,
+        cuda_graph_warmup_steps: 3,
     };
     options.check().expect("a sound layout");
     options

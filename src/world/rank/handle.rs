@@ -81,6 +81,7 @@ impl StreamId {
             RECV_STREAMS => format!("the stream of receives from rank {peer}"),
             _ if self == COMPUTE_STREAM => "the compute stream".to_string(),
             _ if self == OFFLOAD_STREAM => "the offload stream".to_string(),
+            _ if self == GRAD_HOOK_STREAM => "the stream of gradient hooks".to_string(),
             _ if self == HOST => "the host".to_string(),
             _ => format!("stream {}", self.0),
         }
@@ -174,6 +175,11 @@ pub const COMPUTE_STREAM: StreamId = StreamId(0);
 /// Activations go to the host and come back here (Transformer Engine, `cpu_offload.py`,
 /// `offload_stream`).
 pub const OFFLOAD_STREAM: StreamId = StreamId(0x0010_0002);
+
+/// Where the hooks of a replayed graph's gradients run: a parameter's hook runs on the stream on
+/// which it was made, the graph on the one that a capture needs beside it (Megatron-LM,
+/// `cuda_graphs.py`).
+pub const GRAD_HOOK_STREAM: StreamId = StreamId(0x0010_0003);
 
 /// Where what the host does itself is ordered: no stream, but what a stream is to clocks.
 pub(crate) const HOST: StreamId = StreamId(0x4000_0000);

@@ -131,7 +131,7 @@ impl Resume<'_> {
             }
         };
         let last = self.straight.scenario.steps;
-        let options = parting::options(self.straight);
+        let options = parting::options(self.straight, session);
         let mut sweep = Sweep::new(session.sweep_options());
         let steps = self.cut + 1..last + 1;
         let parts = Some(Arc::new(parts));

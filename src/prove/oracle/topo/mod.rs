@@ -150,7 +150,7 @@ impl Varied<'_> {
     ) -> Result<Topo, CheckError> {
         let mut sweep = Sweep::new(self.sweep_options(&session));
         let record = session.run(
-            &parting::options(self.straight),
+            &parting::options(self.straight, &session),
             steps.clone(),
             None,
             &mut sweep,

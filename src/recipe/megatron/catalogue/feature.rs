@@ -13,7 +13,6 @@ pub enum Feature {
     TorchFsdp2,
     Hybrid,
     Mtp,
-    CudaGraph,
     Muon,
     Sgd,
     Lion,
@@ -79,15 +78,6 @@ const ROWS: &[Row] = &[
         ],
     ),
     (Mtp, "multi-token prediction", &["mtp_num_layers"]),
-    (
-        CudaGraph,
-        "CUDA graphs",
-        &[
-            "cuda_graph_impl",
-            "enable_cuda_graph",
-            "external_cuda_graph",
-        ],
-    ),
     (
         Muon,
         "the Muon optimizer",

@@ -90,17 +90,53 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "cuda-graph-impl",
         Word(&["none", "local", "transformer_engine", "full_iteration"]),
         "none",
-        Needs("CUDA graphs"),
+        Used("layers that are captured and replayed, from static buffers"),
     ),
-    flag("enable-cuda-graph", Needs("CUDA graphs")),
-    flag("external-cuda-graph", Needs("CUDA graphs")),
-    arg("cuda-graph-modules", Texts, "", Part(CudaGraph)),
-    arg("cuda-graph-scope", Texts, "", Part(CudaGraph)).dest_of("cuda_graph_scope_deprecated"),
-    arg("cuda-graph-warmup-steps", Int, "3", Part(CudaGraph)),
-    flag("cuda-graph-dynamic-microbatches", Part(CudaGraph)),
-    arg("thd-max-packed-sequences", Int, "", Part(CudaGraph)),
-    flag("cuda-graph-use-single-mempool", Part(CudaGraph)),
-    flag("cuda-graph-retain-backward-graph", Part(CudaGraph)),
+    flag(
+        "enable-cuda-graph",
+        Used("as --cuda-graph-impl local (TransformerConfig)"),
+    ),
+    flag(
+        "external-cuda-graph",
+        Used("as --cuda-graph-impl transformer_engine (TransformerConfig)"),
+    ),
+    arg(
+        "cuda-graph-modules",
+        Texts,
+        "",
+        Used("modules of a layer that are captured: all, where none is named"),
+    ),
+    arg(
+        "cuda-graph-scope",
+        Texts,
+        "",
+        Used("modules of a layer that are captured: all, where none is named"),
+    )
+    .dest_of("cuda_graph_scope_deprecated"),
+    arg(
+        "cuda-graph-warmup-steps",
+        Int,
+        "3",
+        Used("steps before Transformer Engine's graphs are captured"),
+    ),
+    flag(
+        "cuda-graph-dynamic-microbatches",
+        Used("whether CUDA graphs are captured for each number of microbatches"),
+    ),
+    arg(
+        "thd-max-packed-sequences",
+        Int,
+        "",
+        Used("the packed sequences of a CUDA graph"),
+    ),
+    flag(
+        "cuda-graph-use-single-mempool",
+        NoBits("where a graph's memory comes from (CudaGraphManager)"),
+    ),
+    flag(
+        "cuda-graph-retain-backward-graph",
+        NoBits("what a capture keeps of autograd's own graph (CudaGraphManager)"),
+    ),
     arg(
         "inference-cuda-graph-scope",
         Word(&["none", "layer", "block"]),

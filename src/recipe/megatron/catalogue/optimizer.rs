@@ -144,7 +144,10 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         Part(Muon),
     ),
     flag("optimizer-cpu-offload", Needs("an optimizer on the host")),
-    flag("optimizer-cuda-graph", Needs("CUDA graphs")),
+    flag(
+        "optimizer-cuda-graph",
+        Needs("a CUDA graph of the optimizer's step"),
+    ),
     arg(
         "optimizer-offload-fraction",
         Float,

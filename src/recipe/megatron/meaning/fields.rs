@@ -177,7 +177,8 @@ fn recompute(values: &Values<'_>) -> Option<String> {
     values.text("recompute_granularity").map(str::to_string)
 }
 
-fn cuda_graph(values: &Values<'_>) -> Option<String> {
+/// Whose CUDA graphs a job has.
+pub(super) fn cuda_graph(values: &Values<'_>) -> Option<String> {
     if values.flag("enable_cuda_graph") {
         return Some("local".to_string());
     }

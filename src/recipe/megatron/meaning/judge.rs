@@ -2,6 +2,7 @@
 
 use super::super::catalogue::{Effect, Feature, Variable, variable};
 use super::super::{GivenArgument, GivenValue, GivenVariable};
+use super::fields::cuda_graph;
 use super::understood::{JudgedArgument, Verdict};
 use super::values::{Reading, Setting, Value, Values};
 use crate::diagnostic::{Diagnostic, Findings, Place, escaped, nearest};
@@ -60,9 +61,11 @@ fn verdict(
         let reason = format!("`{text}` is not known here: Megatron's default is taken");
         return (Verdict::Replaced, reason);
     }
-    let need = need_of_value(dest, values).or_else(|| need_of_list(dest, values));
-    if let Some(what) = need {
+    if let Some(what) = need_of(dest, values) {
         return (Verdict::Unsupported, format!("it needs {what}"));
+    }
+    if let (Effect::Used(_) | Effect::Replaced(_), Some(reason)) = (effect, unread(dest, values)) {
+        return (Verdict::NoBits, reason.to_string());
     }
     if dest == "add_qkv_bias" && values.flag("add_bias_linear") {
         let reason = "every linear layer has biases here (validate_args sets it then)";
@@ -77,9 +80,6 @@ fn verdict(
         let reason = "read where a test resumes (TEST_TYPE ckpt-resume): other jobs are resumed \
             where the scenario says";
         return (Verdict::Replaced, reason.to_string());
-    }
-    if let (Effect::Used(_) | Effect::Replaced(_), Some(reason)) = (effect, unread(dest, values)) {
-        return (Verdict::NoBits, reason.to_string());
     }
     match effect {
         Effect::Used(what) => (Verdict::Used, what.to_string()),
@@ -150,6 +150,18 @@ fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
             on("bf16") && on("grad_reduce_in_bf16"),
         ),
         "grad_reduce_in_bf16" => ("read only with --bf16 (validate_args)", on("bf16")),
+        "cuda_graph_modules"
+        | "cuda_graph_scope_deprecated"
+        | "cuda_graph_dynamic_microbatches"
+        | "thd_max_packed_sequences" => (
+            "read only with CUDA graphs (TransformerConfig)",
+            cuda_graph(values).is_some(),
+        ),
+        "cuda_graph_warmup_steps" => (
+            "decides no bits without Transformer Engine's graphs: others run their layers so often \
+             on copies (cuda_graphs.py)",
+            cuda_graph(values).is_some_and(|graph| graph == "transformer_engine"),
+        ),
         _ => return None,
     };
     (!is_read).then_some(reason)
@@ -164,6 +176,7 @@ fn need_of_value(dest: &str, values: &Values<'_>) -> Option<String> {
         ("position_embedding_type", "mrope") => Feature::Mrope.name(),
         ("position_embedding_type", "relative") => Feature::RelativePosition.name(),
         ("transformer_impl", "inference_optimized") => "layers made for inference",
+        ("cuda_graph_impl", "full_iteration") => "a CUDA graph of a whole iteration",
         _ => return None,
     };
     Some(need.to_string())
@@ -182,6 +195,28 @@ fn need_of_list(dest: &str, values: &Values<'_>) -> Option<String> {
         .iter()
         .find(|module| !RECOMPUTED.contains(&module.as_str()))?;
     Some(format!("recompute of `{}`", escaped(odd)))
+}
+
+/// What a job's CUDA graphs need, where those of whole layers are simulated.
+fn need_of_graph(dest: &str, values: &Values<'_>) -> Option<String> {
+    cuda_graph(values).filter(|_| !values.is_default(dest))?;
+    match dest {
+        "cuda_graph_modules" | "cuda_graph_scope_deprecated" => {
+            let mut words = values.list(dest).iter();
+            let part = words.find(|word| word.as_str() != "full")?;
+            Some(format!("a CUDA graph of `{}` alone", escaped(part)))
+        }
+        "cuda_graph_dynamic_microbatches" => {
+            Some("CUDA graphs for numbers of microbatches that vary".to_string())
+        }
+        "thd_max_packed_sequences" => Some("CUDA graphs of packed sequences".to_string()),
+        _ => None,
+    }
+}
+
+fn need_of(dest: &str, values: &Values<'_>) -> Option<String> {
+    let need = need_of_value(dest, values).or_else(|| need_of_list(dest, values));
+    need.or_else(|| need_of_graph(dest, values))
 }
 
 fn part(feature: Feature, values: &Values<'_>) -> (Verdict, String) {
@@ -228,7 +263,7 @@ pub(super) fn needs(
         let setting = values.setting(dest).expect("it was read");
         let what = match setting.argument.effect {
             Effect::Needs(what) => what.to_string(),
-            _ => match need_of_value(dest, values).or_else(|| need_of_list(dest, values)) {
+            _ => match need_of(dest, values) {
                 Some(what) => what,
                 // A part of something that another argument asks for, and that is named there.
                 None => continue,

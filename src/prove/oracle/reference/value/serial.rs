@@ -10,7 +10,7 @@ use crate::fault::Component;
 use crate::numerics::Dtype;
 use crate::prove::oracle::parting;
 use crate::prove::session::{CheckError, Session};
-use crate::recipe::{DataParallelKind, DistributedBackend, Recipe};
+use crate::recipe::{CudaGraphImpl, DataParallelKind, DistributedBackend, Recipe};
 use crate::scenario::{CheckpointPlan, Faults, Scenario};
 use crate::train::{CanonicalError, CanonicalState, Checkpoint, GivenGradients, TrainOptions};
 use crate::world::{RunOptions, State, StateTensor};
@@ -205,6 +205,8 @@ pub(in crate::prove) fn recipe(parallel: &Recipe) -> Recipe {
         recompute_method: None,
         recompute_modules: Vec::new(),
         cpu_offloading_num_layers: 0,
+        cpu_offloading_double_buffering: false,
+        cuda_graph_impl: CudaGraphImpl::None,
         async_save: false,
         data_parallel_random_init: false,
         num_workers: 0,

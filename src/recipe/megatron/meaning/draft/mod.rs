@@ -211,6 +211,7 @@ impl Draft<'_, '_> {
 
     fn checkpoints(&mut self) {
         self.count("cpu_offloading_num_layers");
+        self.cuda_graphs();
         let values = self.inputs.values;
         let worker = values.flag("use_persistent_ckpt_worker");
         let distributed = values.text("ckpt_format") != Some("torch");
@@ -224,6 +225,22 @@ impl Draft<'_, '_> {
             let reason = "Megatron switches it off without --use-persistent-ckpt-worker \
                 (validate_args)";
             self.derive("async_save", false, reason);
+        }
+    }
+
+    /// Those of whole layers: others are refused by their own argument.
+    fn cuda_graphs(&mut self) {
+        let (values, graph) = (self.inputs.values, &self.inputs.fields.cuda_graph);
+        let Some(graph) = graph.clone().filter(|graph| graph != "full_iteration") else {
+            return;
+        };
+        let flags = ["enable_cuda_graph", "external_cuda_graph"];
+        let flag = flags.into_iter().find(|flag| values.flag(flag));
+        let place = values.place(flag.unwrap_or("cuda_graph_impl")).clone();
+        let is_engines = graph == "transformer_engine";
+        self.put("cuda_graph_impl", Value::Text(graph), place);
+        if is_engines {
+            self.count("cuda_graph_warmup_steps");
         }
     }
 

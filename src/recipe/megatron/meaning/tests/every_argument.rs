@@ -176,7 +176,7 @@ fn an_argument_that_others_leave_without_effect_changes_no_bits() {
 }
 
 /// Arguments beside which an argument is read that is not read alone: each is tried with each.
-const BESIDE: [&str; 11] = [
+const BESIDE: [&str; 12] = [
     "",
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
     "--recompute-granularity selective",
@@ -188,6 +188,7 @@ const BESIDE: [&str; 11] = [
     "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
     "--transformer-impl local",
     "--use-persistent-ckpt-worker",
+    "--cuda-graph-impl transformer_engine --attention-dropout 0 --hidden-dropout 0",
 ];
 
 /// What a job was understood to be, and what was said of it. Places, and the list of arguments

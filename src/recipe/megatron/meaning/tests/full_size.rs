@@ -1,4 +1,5 @@
 use super::*;
+use crate::recipe::CudaGraphImpl;
 
 #[test]
 fn megatrons_defaults_are_resolved() {
@@ -449,5 +450,68 @@ fn a_vocabulary_has_the_size_that_its_tokenizer_says() {
         assert_eq!(told, is_assumed, "{args}");
         let recipe = read.understood.recipe.unwrap_or_else(|| panic!("{args}"));
         assert_eq!(recipe.padded_vocab_size, size, "{args}");
+    }
+}
+
+/// Graphs of whole layers are simulated, and refused where Megatron-LM refuses them.
+#[test]
+fn cuda_graphs_of_layers_are_read_and_others_refused() {
+    let still = "--attention-dropout 0 --hidden-dropout 0";
+    let graphs = |args: &str| {
+        let read = line("", &format!("{args} {still}"));
+        let recipe = read.understood.recipe.as_ref();
+        let recipe = recipe.unwrap_or_else(|| panic!("{args}: {:?}", read.findings));
+        (recipe.cuda_graph_impl, recipe.cuda_graph_warmup_steps)
+    };
+    let (local, engine) = (CudaGraphImpl::Local, CudaGraphImpl::TransformerEngine);
+    assert_eq!(graphs("--enable-cuda-graph"), (local, 3));
+    let warm = "--cuda-graph-impl local --cuda-graph-warmup-steps 2";
+    assert_eq!(graphs(warm), (local, 3));
+    let flag = "--cuda-graph-warmup-steps";
+    assert_eq!(verdict(&line("", warm), flag).0, Verdict::NoBits);
+    assert_eq!(graphs("--external-cuda-graph"), (engine, 3));
+    let warm = "--cuda-graph-impl transformer_engine --cuda-graph-warmup-steps 2";
+    assert_eq!(graphs(warm), (engine, 2));
+    let whole = format!("{warm} --cuda-graph-scope full");
+    assert_eq!(graphs(&whole), (engine, 2));
+    let alone = line(
+        "",
+        "--cuda-graph-modules attn --cuda-graph-dynamic-microbatches",
+    );
+    assert!(alone.understood.recipe.is_some(), "{:?}", alone.findings);
+    for (args, said) in [
+        ("--cuda-graph-impl full_iteration", "of a whole iteration"),
+        (
+            "--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router",
+            "a CUDA graph of `attn` alone",
+        ),
+        (
+            "--enable-cuda-graph --cpu-offloading-num-layers 1",
+            "CUDA graphs not supported with CPU offloading",
+        ),
+        (
+            "--enable-cuda-graph --recompute-granularity full --recompute-method uniform \
+             --recompute-num-layers 1",
+            "only supported with full iteration CUDA graph",
+        ),
+        (
+            "--enable-cuda-graph --cuda-graph-dynamic-microbatches",
+            "numbers of microbatches that vary",
+        ),
+        (
+            "--enable-cuda-graph --hidden-dropout 0.1",
+            "dropout are not simulated together",
+        ),
+        ("--optimizer-cuda-graph", "a CUDA graph of the optimizer"),
+    ] {
+        let read = line("", &format!("{still} {args}"));
+        assert!(read.understood.recipe.is_none(), "{args}");
+        let said_so = |error: &Diagnostic| format!("{error:?}").contains(said);
+        let errors = errors(&read);
+        assert!(
+            errors.into_iter().any(said_so),
+            "{args}: {:?}",
+            read.findings
+        );
     }
 }
