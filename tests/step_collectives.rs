@@ -77,7 +77,8 @@ fn elements(family: Family, elements: u64) -> u64 {
 }
 
 fn listed(recipe: &Recipe, scenario: &Scenario) -> Counted {
-    let allocation = scenario.allocations[0].allocation.clone();
+    let session = Session::new(scenario.clone(), &CheckOptions::default()).expect("it runs");
+    let allocation = session.allocations[0].clone();
     let plans = JobPlans::of(recipe, allocation).expect("what runs has plans");
     let mut list = Counted::new();
     for one in &plans.collectives {

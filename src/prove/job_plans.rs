@@ -11,7 +11,7 @@ use crate::plan::{
     Selector,
 };
 use crate::recipe::{DataParallelKind, DistributedBackend, Recipe};
-use crate::topology::Allocation;
+use crate::topology::{Allocation, ChannelGraph};
 use crate::train::{StepCollective, TrainOptions, step_collectives};
 use crate::world::Communicator;
 
@@ -50,6 +50,8 @@ pub struct CollectivePlans {
 /// All collectives of a step on one allocation.
 pub struct JobPlans {
     pub collectives: Vec<CollectivePlans>,
+    /// What neither the job nor the allocation pins, and what is taken for it.
+    pub assumed: Vec<String>,
     pub communicators: Vec<Communicator>,
     selector: Selector,
     backend: Backend,
@@ -68,6 +70,7 @@ impl JobPlans {
         let options = TrainOptions::from(recipe);
         let mut plans = JobPlans {
             collectives: Vec::new(),
+            assumed: assumed(recipe, &allocation),
             communicators: options.layout.communicators(),
             selector: Selector::new(allocation, environment),
             backend: match recipe.distributed_backend {
@@ -151,6 +154,40 @@ impl JobPlans {
             .map(|channel| communicator.ring(channel).iter().map(global).collect())
             .collect())
     }
+}
+
+/// What a plan needs to know and nobody has said. On real machines NCCL finds these out by itself:
+/// where it finds something else, the plans are others.
+fn assumed(recipe: &Recipe, allocation: &Allocation) -> Vec<String> {
+    if recipe.distributed_backend == DistributedBackend::Gloo {
+        return Vec::new();
+    }
+    let is_set = |name: &str| recipe.env.get(name).is_some_and(|value| !value.is_empty());
+    let mut list = Vec::new();
+    let mut open = |is_open: bool, what: &str| {
+        if is_open {
+            list.push(what.to_string());
+        }
+    };
+    open(
+        !is_set("NCCL_ALGO"),
+        "NCCL_ALGO: Ring, as in Megatron-LM's deterministic mode",
+    );
+    open(!is_set("NCCL_PROTO"), "NCCL_PROTO: Simple");
+    open(
+        !is_set("NCCL_MIN_NCHANNELS") || !is_set("NCCL_MAX_NCHANNELS"),
+        "NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS: two channels for each ring of the topology",
+    );
+    open(
+        recipe.env.get("NCCL_TUNER_PLUGIN").map(String::as_str) != Some("none"),
+        "NCCL_TUNER_PLUGIN: no plugin chooses otherwise",
+    );
+    let topology = &allocation.topology;
+    open(
+        topology.graph == ChannelGraph::ascending(topology.gpus_per_node()),
+        "rings within a node: one, GPUs in ascending order (the file's `[nccl]` has no other)",
+    );
+    list
 }
 
 /// Hashes of plans that many groups share.

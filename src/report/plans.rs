@@ -60,7 +60,20 @@ impl NamedPlans<'_> {
         let mut text = format!("{recipe} on {side}: {world} ranks\n\n");
         text.push_str(&aligned(&rows));
         let all = hex(&self.plans.hash());
-        let _ = write!(text, "\nall plans: {all}\nbasis: {PLAN_BASIS}\n");
+        let _ = writeln!(text, "\nall plans: {all}");
+        text.push_str(&self.foundations());
+        text
+    }
+
+    /// What the plans rest on.
+    fn foundations(&self) -> String {
+        let mut text = format!("basis: {PLAN_BASIS}\n");
+        if !self.plans.assumed.is_empty() {
+            text.push_str("assumed, as neither the job nor the topology pins it:\n");
+        }
+        for one in &self.plans.assumed {
+            let _ = writeln!(text, "  - {one}");
+        }
         text
     }
 
@@ -76,6 +89,7 @@ impl NamedPlans<'_> {
             "topology": self.plans.allocation().name,
             "world_size": self.world(),
             "basis": PLAN_BASIS,
+            "assumed": self.plans.assumed,
             "hash": hex(&self.plans.hash()),
             "collectives": collectives,
         })
@@ -325,8 +339,9 @@ pub fn diff_to_human(
     let all = a.plans.collectives.len();
     let (recipe, one, other) = (a.recipe, a.side(), b.side());
     let mut text = format!("{recipe}: {one} against {other}, {} ranks\n", a.world());
-    let _ = writeln!(text, "{} of {all} collectives differ\n", found.len());
+    let _ = writeln!(text, "{} of {all} collectives differ", found.len());
     for difference in found {
+        text.push('\n');
         text.push_str(&difference_to_human(sides, difference)?);
     }
     let differs = |place: &usize| found.iter().any(|difference| difference.place == *place);
@@ -374,6 +389,7 @@ pub fn diff_to_json(
         "topologies": [a.side(), b.side()],
         "world_size": a.world(),
         "basis": PLAN_BASIS,
+        "assumed": [a.plans.assumed, b.plans.assumed],
         "hashes": [hex(&a.plans.hash()), hex(&b.plans.hash())],
         "identical": found.is_empty(),
         "collectives": a.plans.collectives.len(),

@@ -172,13 +172,16 @@ impl List<'_> {
     fn gradients(&mut self, stage: u32) -> Result<(), BucketError> {
         let options = self.options;
         let sharded = shards(options);
-        let several = options.layout.num_distributed_optimizer_instances > 1;
-        let kind = match several {
-            true => CommunicatorKind::IntraInstance,
-            false => CommunicatorKind::DataParallel,
+        // Instances of one rank keep whole gradients, and reduce them over all at once.
+        let several = sharded && options.layout.num_distributed_optimizer_instances > 1;
+        let (kind, instances) = match several {
+            true => (
+                CommunicatorKind::IntraInstance,
+                self.groups_of(CommunicatorKind::InterInstance, Some(stage)),
+            ),
+            false => (CommunicatorKind::DataParallel, Vec::new()),
         };
         let groups = self.groups_of(kind, Some(stage));
-        let instances = self.groups_of(CommunicatorKind::InterInstance, Some(stage));
         let buffers = stage_buffers(options, stage)?;
         let buckets = buffers.iter().flat_map(|buffer| &buffer.buckets);
         for (number, bucket) in buckets.enumerate() {
