@@ -165,11 +165,11 @@ fn show(args: &ShowArgs) -> Result<Exit, Vec<Diagnostic>> {
         if element >= most {
             let text = element.to_string();
             let asked = Source::new("--element", text.as_str());
-            let message = format!("`{}` has {most} elements", one.collective.name);
+            let name = &one.collective.name;
+            let message = format!("`{name}` has no element {text}: expected 0 to {}", most - 1);
             let place = Place::new(&asked, 0..text.len());
-            let finding = Diagnostic::error("out-of-range", message);
             return Err(vec![
-                finding.at(&place, format!("expected 0 to {}", most - 1)),
+                Diagnostic::error("out-of-range", message).at(&place, "asked for here"),
             ]);
         }
         let expressions = named.expressions(one, element);
@@ -190,12 +190,10 @@ fn no_such_collective(name: &str, plans: &JobPlans) -> Diagnostic {
         None => "without `--collective` all are listed".to_string(),
     };
     let place = Place::new(&asked, 0..name.len());
-    Diagnostic::error(
-        "no-such-collective",
-        "the job has no collective of that name",
-    )
-    .at(&place, "not one of this job's")
-    .with_help(help)
+    let message = format!("the job has no collective `{name}`");
+    Diagnostic::error("no-such-collective", message)
+        .at(&place, "not one of this job's")
+        .with_help(help)
 }
 
 fn diff(args: &DiffArgs) -> Result<Exit, Vec<Diagnostic>> {
@@ -237,8 +235,10 @@ fn changed(recipe: &Recipe, env: &[String]) -> Result<Recipe, Vec<Diagnostic>> {
         let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             let asked = Source::new("--env", text.as_str());
             let place = Place::new(&asked, 0..text.len());
-            let finding = Diagnostic::error("env-name", "this sets no variable");
-            return Err(vec![finding.at(&place, "expected NAME=VALUE")]);
+            let message = format!("`{text}` sets no variable: expected NAME=VALUE");
+            return Err(vec![
+                Diagnostic::error("env-name", message).at(&place, "given here"),
+            ]);
         };
         changed.env.insert(name.to_string(), value.to_string());
     }
