@@ -8,6 +8,7 @@ mod folder;
 mod import;
 mod memory;
 mod output;
+mod plan;
 mod progress;
 mod prover;
 mod regression;
@@ -44,6 +45,8 @@ enum Verb {
     Replay(replay::ReplayArgs),
     /// Says what is understood of another tool's file, and makes a scenario of it
     Import(import::ImportArgs),
+    /// In which order the collectives of a job add, at its full size: nothing is computed
+    Plan(plan::PlanArgs),
     /// Shows engines, adapters, and whether their arithmetic is exact
     Doctor(doctor::DoctorArgs),
 }
@@ -121,6 +124,7 @@ pub fn main() -> ExitCode {
             replay::run(args)
         }
         Verb::Import(args) => import::run(args),
+        Verb::Plan(args) => plan::run(args),
         Verb::Doctor(args) => doctor::run(args),
     });
     let exit = std::panic::catch_unwind(run).unwrap_or_else(|_| {

@@ -111,40 +111,107 @@ fn arithmetic(request: &Request<'_>, ranks: u32) -> Result<Arithmetic, PlanError
     }
 }
 
+/// How NCCL carries an operation out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Choice {
+    pub algorithm: Algorithm,
+    pub protocol: Protocol,
+    /// Channels that carry something.
+    pub channels: u32,
+    /// Bytes of a chunk, where the order of a sum depends on it: an all-reduce by rings.
+    pub chunk_bytes: Option<u64>,
+}
+
+/// What NCCL does with a request before it looks at a ring or tree. `None` where the request is no
+/// sum of NCCL's.
+pub(super) fn choice(
+    environment: &Environment,
+    communicator: &Communicator,
+    request: &Request<'_>,
+) -> Result<Option<Choice>, PlanError> {
+    let adds = matches!(
+        request.collective,
+        Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce { .. }
+    );
+    if request.backend != Backend::Nccl || !adds {
+        return Ok(None);
+    }
+    let chosen = Chosen::of(environment, communicator, request)?;
+    let by_rings = request.collective == Collective::AllReduce && chosen.by == PartitionedBy::Ring;
+    let chunk = || chosen.protocol.ring_chunk_bytes(environment.buffer_bytes);
+    Ok(Some(Choice {
+        algorithm: chosen.algorithm,
+        protocol: chosen.protocol,
+        channels: chosen.parts.len() as u32,
+        chunk_bytes: by_rings.then(chunk),
+    }))
+}
+
+/// Algorithm, protocol, and the elements of the count argument on each channel.
+struct Chosen {
+    algorithm: Algorithm,
+    by: PartitionedBy,
+    protocol: Protocol,
+    operation: Operation,
+    parts: Vec<(Channel, Range<u64>)>,
+}
+
+impl Chosen {
+    fn of(
+        environment: &Environment,
+        communicator: &Communicator,
+        request: &Request<'_>,
+    ) -> Result<Chosen, PlanError> {
+        let function = match request.collective {
+            Collective::AllReduce => Function::AllReduce,
+            Collective::ReduceScatter => Function::ReduceScatter,
+            Collective::Reduce { .. } => Function::Reduce,
+            other => unreachable!("{other:?} reduces nothing in NCCL"),
+        };
+        let algorithm = environment.algorithm(function)?;
+        let protocol = environment.protocol(function)?;
+        let ranks = u64::from(communicator.ranks());
+        let (blocks, traffic) = match function {
+            Function::AllReduce => (1, 2),
+            Function::ReduceScatter => (ranks, ranks),
+            _ => (1, 1),
+        };
+        let operation = Operation {
+            count: request.elements / blocks,
+            element_bytes: request.dtype.wire_bytes(),
+            blocks,
+            traffic,
+        };
+        let by = match algorithm {
+            Algorithm::Tree => PartitionedBy::Tree,
+            _ => PartitionedBy::Ring,
+        };
+        let channels = communicator.channels(environment.min_channels, environment.max_channels);
+        let count = channels.len() as u64;
+        let limit = partition::channel_limit(&operation, by, protocol, ranks, count);
+        let ranges = partition::channel_ranges(&operation, protocol, limit, count);
+        Ok(Chosen {
+            algorithm,
+            by,
+            protocol,
+            operation,
+            parts: channels.into_iter().zip(ranges).collect(),
+        })
+    }
+}
+
 fn nccl(
     environment: &Environment,
     communicator: &Communicator,
     request: &Request<'_>,
 ) -> Result<Vec<Piece>, PlanError> {
-    let function = match request.collective {
-        Collective::AllReduce => Function::AllReduce,
-        Collective::ReduceScatter => Function::ReduceScatter,
-        Collective::Reduce { .. } => Function::Reduce,
-        other => unreachable!("{other:?} reduces nothing in NCCL"),
-    };
-    let algorithm = environment.algorithm(function)?;
-    let protocol = environment.protocol(function)?;
-    let ranks = u64::from(communicator.ranks());
-    let (blocks, traffic) = match function {
-        Function::AllReduce => (1, 2),
-        Function::ReduceScatter => (ranks, ranks),
-        _ => (1, 1),
-    };
-    let operation = Operation {
-        count: request.elements / blocks,
-        element_bytes: request.dtype.wire_bytes(),
-        blocks,
-        traffic,
-    };
-    let by = match algorithm {
-        Algorithm::Tree => PartitionedBy::Tree,
-        _ => PartitionedBy::Ring,
-    };
-    let channels = communicator.channels(environment.min_channels, environment.max_channels);
-    let count = channels.len() as u64;
-    let limit = partition::channel_limit(&operation, by, protocol, ranks, count);
-    let ranges = partition::channel_ranges(&operation, protocol, limit, count);
-    let parts: Vec<(Channel, Range<u64>)> = channels.into_iter().zip(ranges).collect();
+    let Chosen {
+        algorithm,
+        protocol,
+        operation,
+        parts,
+        ..
+    } = Chosen::of(environment, communicator, request)?;
     match (request.collective, algorithm) {
         (Collective::AllReduce, Algorithm::Tree) => Ok(tree_all_reduce(communicator, parts)),
         (Collective::AllReduce, _) => ring_all_reduce(

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::numerics::Dtype;
 use crate::plan::Plan;
-use crate::plan::build::build;
+use crate::plan::build::{self, Choice};
 use crate::plan::channels::Communicator;
 use crate::plan::request::{Backend, Collective, PlanError, Reduction, Request};
 use crate::recipe::nccl::Environment;
@@ -75,9 +75,15 @@ impl Selector {
             return Ok(plan.clone());
         }
         let communicator = memory.communicators[number].clone();
-        let plan = Arc::new(build(&self.environment, &communicator, request)?);
+        let plan = Arc::new(build::build(&self.environment, &communicator, request)?);
         memory.plans.insert(key, plan.clone());
         Ok(plan)
+    }
+
+    /// How NCCL carries the operation out; `None` where it is no sum of NCCL's.
+    pub fn choice(&self, request: &Request<'_>) -> Result<Option<Choice>, PlanError> {
+        let communicator = self.communicator(request.members)?;
+        build::choice(&self.environment, &communicator, request)
     }
 
     /// The communicator of `members`, shared by all groups of its shape.

@@ -9,6 +9,7 @@ pub mod faults;
 mod first_divergence;
 pub mod full_size;
 pub mod grade;
+pub mod job_plans;
 pub mod joint;
 pub mod memory;
 pub mod mutation;

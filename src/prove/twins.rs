@@ -6,10 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Parameter, stage_parameters};
 use crate::recipe::Recipe;
 use crate::scenario::Scenario;
-use crate::train::{FlatLayout, TrainOptions, chunk_buffers};
+use crate::train::{FlatLayout, TrainOptions, elements, parameters, stage_buffers};
 use crate::world::command::CollectiveKind;
 use crate::world::{CollectiveShape, Communicator, Family};
 
@@ -157,7 +156,7 @@ impl Model {
     fn of(options: &TrainOptions, buckets: impl Fn(u32) -> Vec<u64>) -> Model {
         let (shape, layout) = (&options.model, &options.layout);
         let stage = |stage: u32| {
-            let parameters = chunks(options, stage).flatten();
+            let parameters = parameters(options, stage).into_iter().flatten();
             let partial = parameters.filter(|parameter| parameter.sequence_parallel);
             Stage {
                 buckets: buckets(stage),
@@ -176,33 +175,23 @@ impl Model {
     }
 }
 
-/// The parameters of each model chunk of a pipeline stage.
-fn chunks(options: &TrainOptions, stage: u32) -> impl Iterator<Item = Vec<Parameter>> {
-    let layout = &options.layout;
-    (0..layout.num_virtual_stages_per_pipeline_rank)
-        .map(move |chunk| stage_parameters(&options.model, layout.virtual_stage(stage, chunk)))
-}
-
-/// In 64 bits: a full-size matrix may have more than 2^32 elements.
-fn elements(parameter: &Parameter) -> u64 {
-    u64::from(parameter.rows) * u64::from(parameter.columns)
-}
-
 /// Buckets of the real job, by Megatron's own rules: of each chunk in turn.
 fn full_buckets(options: &TrainOptions, stage: u32) -> Vec<u64> {
-    let of_chunk = |(chunk, parameters): (u32, Vec<Parameter>)| {
-        match chunk_buffers(&parameters, options, stage, chunk, elements) {
-            Ok(buffers) => buffers
+    match stage_buffers(options, stage) {
+        Ok(buffers) => buffers
+            .iter()
+            .flat_map(|buffer| &buffer.buckets)
+            .map(|bucket| bucket.elements)
+            .collect(),
+        // What Megatron would not lay out is one buffer.
+        Err(_) => vec![
+            parameters(options, stage)
                 .iter()
-                .flat_map(|buffer| &buffer.buckets)
-                .map(|bucket| bucket.elements)
-                .collect(),
-            // What Megatron would not lay out is one buffer.
-            Err(_) => vec![parameters.iter().map(elements).sum()],
-        }
-    };
-    let all = (0..).zip(chunks(options, stage)).flat_map(of_chunk);
-    all.collect::<Vec<u64>>()
+                .flatten()
+                .map(elements)
+                .sum(),
+        ],
+    }
 }
 
 #[cfg(test)]

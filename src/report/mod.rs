@@ -8,6 +8,7 @@ mod json;
 mod junit;
 mod names;
 mod places;
+pub mod plans;
 mod refusal;
 mod terminal;
 

@@ -121,7 +121,11 @@ fn nearest_file(folder: &Path, path: &Path) -> Option<String> {
 
 /// The scenario's document with the command line's assignments on top. A bare recipe becomes the
 /// `recipe` table of a document.
-fn document(source: &Source, overrides: &Overrides, findings: &mut Findings) -> Option<Table> {
+pub(super) fn document(
+    source: &Source,
+    overrides: &Overrides,
+    findings: &mut Findings,
+) -> Option<Table> {
     let mut document = Table::parse(source, findings)?;
     let bare = is_recipe(&document);
     if bare {

@@ -171,7 +171,7 @@ fn grown(recipe: Recipe, overrides: &Overrides, findings: &mut Findings) -> Opti
 
 /// What NCCL would make of the environment: a value that it or we cannot follow is an error here,
 /// with its place, and not in the middle of a check.
-fn environment(table: &Table, recipe: Option<&Recipe>, findings: &mut Findings) {
+pub(super) fn environment(table: &Table, recipe: Option<&Recipe>, findings: &mut Findings) {
     let Some(table) = table.table("env") else {
         return;
     };

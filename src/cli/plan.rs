@@ -1,0 +1,259 @@
+//! `bitproof plan`: in which order every collective of a job adds, at its full size.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::JobArgs;
+use super::output::{self, ObjectFormat, talk, warn};
+use crate::diagnostic::{Diagnostic, Place, Source, nearest};
+use crate::prove::job_plans::{JobPlans, differences};
+use crate::recipe::Recipe;
+use crate::report::Exit;
+use crate::report::plans::{NamedPlans, diff_to_human, diff_to_json, hex};
+use crate::scenario::{Job, Overrides, placed};
+
+#[derive(Debug, Args)]
+pub(super) struct PlanArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The collectives of a step, how each is carried out, and in how many orders it adds
+    Show(ShowArgs),
+    /// Which collectives and elements add in another order elsewhere, and why: exit code 1 if any
+    Diff(DiffArgs),
+    /// One hash of all plans, for a pipeline to compare
+    Hash(HashArgs),
+}
+
+/// A job, and how it is read.
+#[derive(Debug, Args)]
+struct GivenJob {
+    /// A recipe, a scenario, or a configuration of Megatron-LM
+    #[arg(value_name = "RECIPE")]
+    recipe: PathBuf,
+    /// Change a key of the recipe, such as recipe.hidden_size=64 (may be repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    #[command(flatten)]
+    job: JobArgs,
+    /// How plans are written to standard output
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: ObjectFormat,
+}
+
+#[derive(Debug, Args)]
+struct ShowArgs {
+    #[command(flatten)]
+    given: GivenJob,
+    /// Where the ranks run: an allocation, or a topology that is filled host by host
+    #[arg(long, value_name = "FILE")]
+    topology: PathBuf,
+    /// Only this collective
+    #[arg(long, value_name = "NAME")]
+    collective: Option<String>,
+    /// How this element of the collective is added, and on which GPUs
+    #[arg(long, value_name = "I", requires = "collective")]
+    element: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct DiffArgs {
+    #[command(flatten)]
+    given: GivenJob,
+    /// Where the ranks run: one file twice, or one alone with `--env`
+    #[arg(long, value_name = "FILE", required = true, num_args = 1)]
+    topology: Vec<PathBuf>,
+    /// A variable of the environment on the second side (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct HashArgs {
+    #[command(flatten)]
+    given: GivenJob,
+    /// Where the ranks run: an allocation, or a topology that is filled host by host
+    #[arg(long, value_name = "FILE")]
+    topology: PathBuf,
+}
+
+pub(super) fn run(args: &PlanArgs) -> Exit {
+    let (given, done) = match &args.what {
+        What::Show(args) => (&args.given, show(args)),
+        What::Diff(args) => (&args.given, diff(args)),
+        What::Hash(args) => (&args.given, hash(args)),
+    };
+    done.unwrap_or_else(|found| {
+        match given.format {
+            ObjectFormat::Human => warn(&found),
+            ObjectFormat::Json => {
+                let findings: Vec<_> = found.iter().map(Diagnostic::to_json).collect();
+                let file = given.recipe.display().to_string();
+                if !output::write_json(&json!({ "file": file, "findings": findings })) {
+                    return Exit::Internal;
+                }
+            }
+        }
+        Exit::Usage
+    })
+}
+
+impl GivenJob {
+    /// The job; its warnings are told.
+    fn recipe(&self) -> Result<Recipe, Vec<Diagnostic>> {
+        let overrides = Overrides {
+            set: self.set.clone(),
+            world: self.job.world,
+            grow_dp: self.job.grow_dp,
+            phase: self.job.phase.clone(),
+            ..Overrides::default()
+        };
+        let job = Job::load(&self.recipe, &overrides)?;
+        if self.format == ObjectFormat::Human {
+            warn(&job.warnings);
+        }
+        Ok(job.recipe)
+    }
+
+    fn name(&self) -> String {
+        self.recipe.display().to_string()
+    }
+
+    fn write(&self, human: &str, json: &serde_json::Value) -> bool {
+        match self.format {
+            ObjectFormat::Human => output::write(human),
+            ObjectFormat::Json => output::write_json(json),
+        }
+    }
+}
+
+fn plans(given: &GivenJob, recipe: &Recipe, topology: &Path) -> Result<JobPlans, Vec<Diagnostic>> {
+    let allocation = placed(topology, recipe)?;
+    JobPlans::of(recipe, allocation).map_err(|error| {
+        let file = Source::new(given.name(), "");
+        let finding = Diagnostic::error("no-plan", error.to_string());
+        vec![finding.at(&Place::new(&file, 0..0), "of this job")]
+    })
+}
+
+fn written(is_written: bool, exit: Exit) -> Result<Exit, Vec<Diagnostic>> {
+    Ok(if is_written { exit } else { Exit::Internal })
+}
+
+fn show(args: &ShowArgs) -> Result<Exit, Vec<Diagnostic>> {
+    let given = &args.given;
+    let recipe = given.recipe()?;
+    let plans = plans(given, &recipe, &args.topology)?;
+    let name = given.name();
+    let named = NamedPlans {
+        recipe: &name,
+        plans: &plans,
+        changes: &[],
+    };
+    let only = args.collective.as_deref();
+    if let Some(only) = only.filter(|only| plans.find(only).is_none()) {
+        return Err(vec![no_such_collective(only, &plans)]);
+    }
+    let (mut human, mut json) = (named.to_human(only), named.to_json(only));
+    if let (Some(one), Some(element)) = (only.and_then(|only| plans.find(only)), args.element) {
+        let most = one.collective.elements;
+        if element >= most {
+            let text = element.to_string();
+            let asked = Source::new("--element", text.as_str());
+            let name = &one.collective.name;
+            let message = format!("`{name}` has no element {text}: expected 0 to {}", most - 1);
+            let place = Place::new(&asked, 0..text.len());
+            return Err(vec![
+                Diagnostic::error("out-of-range", message).at(&place, "asked for here"),
+            ]);
+        }
+        let expressions = named.expressions(one, element);
+        human.push('\n');
+        expressions
+            .iter()
+            .for_each(|one| human.push_str(&one.to_human()));
+        json["element"] = json!({ "element": element, "expressions": expressions });
+    }
+    written(given.write(&human, &json), Exit::Proved)
+}
+
+fn no_such_collective(name: &str, plans: &JobPlans) -> Diagnostic {
+    let asked = Source::new("--collective", name);
+    let names = plans.collectives.iter().map(|one| &*one.collective.name);
+    let help = match nearest(name, names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "without `--collective` all are listed".to_string(),
+    };
+    let place = Place::new(&asked, 0..name.len());
+    let message = format!("the job has no collective `{name}`");
+    Diagnostic::error("no-such-collective", message)
+        .at(&place, "not one of this job's")
+        .with_help(help)
+}
+
+fn diff(args: &DiffArgs) -> Result<Exit, Vec<Diagnostic>> {
+    let given = &args.given;
+    let (first, second) = match &args.topology[..] {
+        [one] if !args.env.is_empty() => (one, one),
+        [first, second] => (first, second),
+        _ => {
+            talk("two sides are compared: give `--topology` twice, or once with `--env`");
+            return Ok(Exit::Usage);
+        }
+    };
+    let recipe = given.recipe()?;
+    let other = changed(&recipe, &args.env)?;
+    let (a, b) = (plans(given, &recipe, first)?, plans(given, &other, second)?);
+    let name = given.name();
+    let side = |plans, changes| NamedPlans {
+        recipe: &name,
+        plans,
+        changes,
+    };
+    let (x, y) = (side(&a, &[]), side(&b, &args.env[..]));
+    let found = differences(&a, &b);
+    let unplaced =
+        |error: crate::plan::PlanError| vec![Diagnostic::error("no-plan", error.to_string())];
+    let human = diff_to_human([&x, &y], &found).map_err(unplaced)?;
+    let json = diff_to_json([&x, &y], &found).map_err(unplaced)?;
+    let exit = match found[..] {
+        [] => Exit::Proved,
+        _ => Exit::Divergent,
+    };
+    written(given.write(&human, &json), exit)
+}
+
+/// The recipe with other variables in its environment.
+fn changed(recipe: &Recipe, env: &[String]) -> Result<Recipe, Vec<Diagnostic>> {
+    let mut changed = recipe.clone();
+    for text in env {
+        let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            let asked = Source::new("--env", text.as_str());
+            let place = Place::new(&asked, 0..text.len());
+            let message = format!("`{text}` sets no variable: expected NAME=VALUE");
+            return Err(vec![
+                Diagnostic::error("env-name", message).at(&place, "given here"),
+            ]);
+        };
+        changed.env.insert(name.to_string(), value.to_string());
+    }
+    Ok(changed)
+}
+
+fn hash(args: &HashArgs) -> Result<Exit, Vec<Diagnostic>> {
+    let given = &args.given;
+    let recipe = given.recipe()?;
+    let plans = plans(given, &recipe, &args.topology)?;
+    let hash = hex(&plans.hash());
+    let object = json!({
+        "recipe": given.name(),
+        "topology": plans.allocation().name,
+        "hash": hash,
+    });
+    written(given.write(&format!("{hash}\n"), &object), Exit::Proved)
+}

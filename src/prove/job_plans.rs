@@ -1,0 +1,268 @@
+//! The plans of every reducing collective of a job at its full size, on one allocation: which
+//! groups add in which order. No arithmetic is done.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::job::BucketError;
+use crate::plan::{
+    Backend, Choice, Collective, Digest, Environment, EnvironmentError, Plan, PlanError, Request,
+    Selector,
+};
+use crate::recipe::{DataParallelKind, DistributedBackend, Recipe};
+use crate::topology::{Allocation, ChannelGraph};
+use crate::train::{StepCollective, TrainOptions, step_collectives};
+use crate::world::Communicator;
+
+/// Why a job has no plans.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobPlanError {
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    #[error("{collective}: {source}")]
+    Plan {
+        collective: String,
+        source: PlanError,
+    },
+    #[error(transparent)]
+    Buckets(#[from] BucketError),
+    #[error(
+        "the buckets of torch's DistributedDataParallel are not listed: `ddp` must be megatron"
+    )]
+    TorchBuckets,
+}
+
+/// One collective of a step, with the plan of each of its groups.
+#[derive(Clone, Debug)]
+pub struct CollectivePlans {
+    pub collective: StepCollective,
+    /// Ranks of a group.
+    pub ranks: u32,
+    /// How NCCL carries it out, on the first group's communicator; `None` where the sum is not
+    /// NCCL's.
+    pub choice: Option<Choice>,
+    /// One for each of the collective's groups.
+    pub plans: Vec<Arc<Plan>>,
+}
+
+/// All collectives of a step on one allocation.
+pub struct JobPlans {
+    pub collectives: Vec<CollectivePlans>,
+    /// What neither the job nor the allocation pins, and what is taken for it.
+    pub assumed: Vec<String>,
+    pub communicators: Vec<Communicator>,
+    selector: Selector,
+    backend: Backend,
+}
+
+impl JobPlans {
+    /// # Errors
+    /// What NCCL would not take, or what is not modelled.
+    pub fn of(recipe: &Recipe, allocation: Allocation) -> Result<JobPlans, JobPlanError> {
+        if recipe.ddp == DataParallelKind::Torch {
+            return Err(JobPlanError::TorchBuckets);
+        }
+        let variables = recipe.env.iter();
+        let environment =
+            Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
+        let options = TrainOptions::from(recipe);
+        let mut plans = JobPlans {
+            collectives: Vec::new(),
+            assumed: assumed(recipe, &allocation),
+            communicators: options.layout.communicators(),
+            selector: Selector::new(allocation, environment),
+            backend: match recipe.distributed_backend {
+                DistributedBackend::Nccl => Backend::Nccl,
+                DistributedBackend::Gloo => Backend::Gloo,
+            },
+        };
+        for collective in step_collectives(&options)? {
+            let name = collective.name.clone();
+            let found = plans.of_collective(collective);
+            let found = found.map_err(|source| JobPlanError::Plan {
+                collective: name,
+                source,
+            })?;
+            plans.collectives.push(found);
+        }
+        Ok(plans)
+    }
+
+    pub fn allocation(&self) -> &Allocation {
+        self.selector.allocation()
+    }
+
+    /// The collective of that name.
+    pub fn find(&self, name: &str) -> Option<&CollectivePlans> {
+        let mut all = self.collectives.iter();
+        all.find(|one| one.collective.name == name)
+    }
+
+    fn of_collective(&self, collective: StepCollective) -> Result<CollectivePlans, PlanError> {
+        let members = |place: usize| &self.communicators[collective.groups[place].0 as usize].ranks;
+        let request = |place: usize| Request {
+            backend: self.backend,
+            members: members(place),
+            collective: collective.collective,
+            dtype: collective.dtype,
+            elements: collective.elements,
+            reduction: collective.reduction,
+        };
+        let groups = 0..collective.groups.len();
+        let plans = groups.map(|place| self.selector.plan(&request(place)));
+        Ok(CollectivePlans {
+            ranks: members(0).len() as u32,
+            choice: self.selector.choice(&request(0))?,
+            plans: plans.collect::<Result<_, _>>()?,
+            collective,
+        })
+    }
+
+    /// One hash of all collectives: their names, sizes and types, and the plan of each group.
+    pub fn hash(&self) -> Digest {
+        let mut hasher = blake3::Hasher::new_derive_key("bitproof plans of a job");
+        let mut known = Hashes::default();
+        for one in &self.collectives {
+            let name = one.collective.name.as_bytes();
+            hasher
+                .update(&(name.len() as u64).to_le_bytes())
+                .update(name);
+            hasher.update(&one.collective.times.to_le_bytes());
+            hasher.update(&(one.plans.len() as u64).to_le_bytes());
+            for plan in &one.plans {
+                hasher.update(&known.of(plan));
+            }
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    /// The ring of each channel that a group's ring collective uses, as global ranks.
+    ///
+    /// # Errors
+    /// A group that the allocation does not place.
+    pub fn rings(&self, one: &CollectivePlans, place: usize) -> Result<Vec<Vec<u32>>, PlanError> {
+        let group = &self.communicators[one.collective.groups[place].0 as usize];
+        let communicator = self.selector.communicator(&group.ranks)?;
+        let environment = self.selector.environment();
+        let channels = communicator.channels(environment.min_channels, environment.max_channels);
+        let used = one.choice.map_or(0, |choice| choice.channels as usize);
+        let global = |local: &u32| group.ranks[*local as usize];
+        let rings = channels.into_iter().take(used);
+        Ok(rings
+            .map(|channel| communicator.ring(channel).iter().map(global).collect())
+            .collect())
+    }
+}
+
+/// What a plan needs to know and nobody has said. On real machines NCCL finds these out by itself:
+/// where it finds something else, the plans are others.
+fn assumed(recipe: &Recipe, allocation: &Allocation) -> Vec<String> {
+    if recipe.distributed_backend == DistributedBackend::Gloo {
+        return Vec::new();
+    }
+    let is_set = |name: &str| recipe.env.get(name).is_some_and(|value| !value.is_empty());
+    let mut list = Vec::new();
+    let mut open = |is_open: bool, what: &str| {
+        if is_open {
+            list.push(what.to_string());
+        }
+    };
+    open(
+        !is_set("NCCL_ALGO"),
+        "NCCL_ALGO: Ring, as in Megatron-LM's deterministic mode",
+    );
+    open(!is_set("NCCL_PROTO"), "NCCL_PROTO: Simple");
+    open(
+        !is_set("NCCL_MIN_NCHANNELS") || !is_set("NCCL_MAX_NCHANNELS"),
+        "NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS: two channels for each ring of the topology",
+    );
+    open(
+        recipe.env.get("NCCL_TUNER_PLUGIN").map(String::as_str) != Some("none"),
+        "NCCL_TUNER_PLUGIN: no plugin chooses otherwise",
+    );
+    let topology = &allocation.topology;
+    open(
+        topology.graph == ChannelGraph::ascending(topology.gpus_per_node()),
+        "rings within a node: one, GPUs in ascending order (the file's `[nccl]` has no other)",
+    );
+    list
+}
+
+/// Hashes of plans that many groups share.
+#[derive(Default)]
+pub struct Hashes(BTreeMap<usize, (Arc<Plan>, Digest)>);
+
+impl Hashes {
+    pub fn of(&mut self, plan: &Arc<Plan>) -> Digest {
+        let address = Arc::as_ptr(plan) as usize;
+        // The plan is kept, so that no other one gets its address.
+        let entry = self.0.entry(address);
+        entry.or_insert_with(|| (plan.clone(), plan.hash())).1
+    }
+}
+
+/// Where one collective differs between two allocations.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The collective's place in both lists.
+    pub place: usize,
+    /// Groups whose plans differ.
+    pub groups: u32,
+    /// Elements that may differ, in the first such group: ascending ranges.
+    pub ranges: Vec<Range<u64>>,
+    /// That group's place among the collective's groups.
+    pub first_group: usize,
+    pub cause: Cause,
+}
+
+/// What first tells two plans of one collective apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The library carries it out otherwise.
+    Choice(Choice, Choice),
+    /// Alike but for the order of the ranks on rings, or in trees.
+    Order,
+}
+
+/// The collectives that differ. Both are of one job: the lists have the same names.
+pub fn differences(a: &JobPlans, b: &JobPlans) -> Vec<Difference> {
+    let mut hashes = Hashes::default();
+    let both = a.collectives.iter().zip(&b.collectives);
+    let difference = |(place, (one, other)): (usize, (&CollectivePlans, &CollectivePlans))| {
+        assert_eq!(one.collective, other.collective, "plans of one job");
+        let pairs = one.plans.iter().zip(&other.plans);
+        let differing: Vec<usize> = pairs
+            .enumerate()
+            .filter(|(_, (x, y))| hashes.of(x) != hashes.of(y))
+            .map(|(group, _)| group)
+            .collect();
+        let first_group = *differing.first()?;
+        let (x, y) = (&one.plans[first_group], &other.plans[first_group]);
+        Some(Difference {
+            place,
+            groups: differing.len() as u32,
+            ranges: x.differing_ranges(y),
+            first_group,
+            cause: match (one.choice, other.choice) {
+                (Some(x), Some(y)) if x != y => Cause::Choice(x, y),
+                _ => Cause::Order,
+            },
+        })
+    };
+    both.enumerate().filter_map(difference).collect()
+}
+
+/// What a collective is called in reports.
+pub const fn operation(collective: Collective) -> &'static str {
+    match collective {
+        Collective::AllReduce => "all-reduce",
+        Collective::ReduceScatter => "reduce-scatter",
+        Collective::ReduceScatterFp32Accumulation => "reduce-scatter, fp32 sum",
+        Collective::Reduce { .. } => "reduce",
+        Collective::AllGather => "all-gather",
+        Collective::Broadcast => "broadcast",
+        Collective::AllToAll => "all-to-all",
+    }
+}

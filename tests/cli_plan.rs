@@ -1,0 +1,246 @@
+//! `bitproof plan`, run as a user runs it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn plan(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bitproof"));
+    command.arg("plan").args(arguments).env("NO_COLOR", "1");
+    command.output().expect("the binary starts")
+}
+
+#[track_caller]
+fn text(arguments: &[&str], code: i32) -> String {
+    let output = plan(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    String::from_utf8(output.stdout).expect("text") + &said
+}
+
+#[track_caller]
+fn object(arguments: &[&str], code: i32) -> Value {
+    let output = plan(&[arguments, &["--format", "json"]].concat());
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+const QUICKSTART: &str = "scenarios/quickstart.toml";
+const BLOCK: &str = "topologies/block-2x8.toml";
+const PLANE: &str = "topologies/plane2-2x8.toml";
+
+/// Data-parallel ranks 0, 2, 4, 6 lie on one host in the one allocation, and in another order in
+/// the other: their rings part. Tensor-parallel pairs have two addends, which have no order.
+#[test]
+fn another_placement_parts_where_three_ranks_add() {
+    let arguments = ["diff", QUICKSTART, "--topology", BLOCK, "--topology", PLANE];
+    let found = object(&arguments, 1);
+    let names: Vec<&str> = found["differences"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["name"].as_str().expect("a name"))
+        .collect();
+    let expected = [
+        "grad_reduce.stage0.bucket0",
+        "grad_reduce.stage1.bucket0",
+        "grad_norm",
+    ];
+    assert_eq!(names, expected);
+    assert_ne!(found["hashes"][0], found["hashes"][1]);
+    let human = text(&arguments, 1);
+    assert!(
+        human.contains("the ring of channel 0 is 0 2 4 6, against 0 4 2 6"),
+        "{human}"
+    );
+    let equal = "equal bits for all finite inputs: embedding.stage0, layers.stage0";
+    assert!(human.contains(equal), "{human}");
+}
+
+#[test]
+fn one_placement_is_equal_to_itself_until_the_environment_changes() {
+    let same = ["diff", QUICKSTART, "--topology", BLOCK, "--topology", BLOCK];
+    assert_eq!(object(&same, 0)["identical"], true);
+    let env = [
+        "diff",
+        QUICKSTART,
+        "--topology",
+        BLOCK,
+        "--set",
+        "recipe.use_distributed_optimizer=false",
+        "--set",
+        "recipe.overlap_param_gather=false",
+        "--env",
+        "NCCL_BUFFSIZE=8192",
+    ];
+    let found = object(&env, 1);
+    let cause = found["differences"][0]["cause"].as_str().expect("a cause");
+    assert!(
+        cause.contains("2048 KiB, against Ring/Simple, 1 channel, 4 KiB"),
+        "{cause}"
+    );
+}
+
+/// What `check` says of the same pair: it is divergent where the plans part.
+#[test]
+fn a_hash_is_the_same_for_the_same_plans() {
+    let hash = |topology: &str| text(&["hash", QUICKSTART, "--topology", topology], 0);
+    assert_eq!(hash(BLOCK), hash(BLOCK));
+    assert_ne!(hash(BLOCK), hash(PLANE));
+    let shown = object(&["show", QUICKSTART, "--topology", BLOCK], 0);
+    assert_eq!(hash(BLOCK).trim(), shown["hash"].as_str().expect("a hash"));
+}
+
+#[test]
+fn an_element_is_shown_with_its_gpus() {
+    let bucket = "grad_reduce.stage0.bucket0";
+    let arguments = [
+        "show",
+        QUICKSTART,
+        "--topology",
+        BLOCK,
+        "--collective",
+        bucket,
+        "--element",
+        "5",
+    ];
+    let human = text(&arguments, 0);
+    assert!(human.contains("dp0: (((r2 + r4) + r6) + r0)"), "{human}");
+    assert!(human.contains("r6: host 0, GPU 6"), "{human}");
+    let shown = object(&arguments, 0);
+    assert_eq!(shown["collectives"].as_array().map(Vec::len), Some(1));
+    assert_eq!(shown["element"]["expressions"][0]["gpus"][3][0], 6);
+}
+
+/// 512 billion parameters on 2,432 GPUs: nothing is trained, so no size is refused.
+#[test]
+fn a_job_of_2432_gpus_has_plans() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("it is written");
+        path.display().to_string()
+    };
+    let recipe = write(
+        "gpt-500b.toml",
+        "world_size = 2432\ntensor_model_parallel_size = 8\npipeline_model_parallel_size = 8\n\
+         sequence_parallel = true\nnum_layers = 120\nhidden_size = 16384\nffn_hidden_size = 65536\n\
+         num_attention_heads = 128\nseq_length = 4096\npadded_vocab_size = 131072\n\
+         micro_batch_size = 1\nglobal_batch_size = 304\ntrain_iters = 800\nlr = 1e-4\nbf16 = true\n\
+         use_distributed_optimizer = true\noverlap_grad_reduce = true\n[env]\nNCCL_ALGO = \"Ring\"\n",
+    );
+    let by_8 = write(
+        "by-8.toml",
+        "name = \"304x8\"\nhosts = 304\ngpus_per_host = 8\n",
+    );
+    let by_4 = write(
+        "by-4.toml",
+        "name = \"608x4\"\nhosts = 608\ngpus_per_host = 4\n",
+    );
+    let shown = object(&["show", &recipe, "--topology", &by_8], 0);
+    let buckets = shown["collectives"].as_array().expect("a list");
+    let elements: u64 = buckets
+        .iter()
+        .filter(|one| one["family"] == "dp-gradients")
+        .map(|one| one["elements"].as_u64().expect("a count") * 8)
+        .sum();
+    assert!(
+        (500_000_000_000..530_000_000_000).contains(&elements),
+        "{elements}"
+    );
+    // Tensor-parallel groups of 8 span two hosts of four.
+    let arguments = ["diff", &recipe, "--topology", &by_8, "--topology", &by_4];
+    let human = text(&arguments, 0);
+    assert!(human.contains("2432 ranks"), "{human}");
+    let few = write("few.toml", "name = \"few\"\nhosts = 2\ngpus_per_host = 8\n");
+    let refused = text(&["hash", &recipe, "--topology", &few], 2);
+    assert!(
+        refused.contains("the job has 2432 ranks, the topology 16 GPUs"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let show = |more: &[&str]| {
+        let arguments = [&["show", QUICKSTART, "--topology", BLOCK], more].concat();
+        text(&arguments, 2)
+    };
+    assert!(show(&["--collective", "grad_norn"]).contains("did you mean `grad_norm`?"));
+    let beyond = show(&["--collective", "grad_norm", "--element", "1"]);
+    assert!(beyond.contains("expected 0 to 0"), "{beyond}");
+    assert!(show(&["--element", "1"]).contains("--collective"));
+    let missing = text(
+        &["show", QUICKSTART, "--topology", "topologies/block.toml"],
+        2,
+    );
+    assert!(
+        missing.contains("did you mean `topologies/block-2x8.toml`?"),
+        "{missing}"
+    );
+    let one = text(&["diff", QUICKSTART, "--topology", BLOCK], 2);
+    assert!(one.contains("twice"), "{one}");
+    let tree = [
+        "diff",
+        QUICKSTART,
+        "--topology",
+        BLOCK,
+        "--env",
+        "NCCL_ALGO=Tree",
+    ];
+    assert!(text(&tree, 2).contains("NCCL_ALGO"));
+    let env = [
+        "diff",
+        QUICKSTART,
+        "--topology",
+        BLOCK,
+        "--env",
+        "NCCL_ALGO",
+    ];
+    assert!(text(&env, 2).contains("expected NAME=VALUE"));
+}
+
+/// Without pins the plans rest on what NCCL would find out itself: that is said.
+#[test]
+fn what_nothing_pins_is_told() {
+    let open = object(&["show", QUICKSTART, "--topology", BLOCK], 0);
+    let said = open["assumed"].to_string();
+    assert!(said.contains("rings within a node"), "{said}");
+    let pinned = "topologies/dgx-h100-2.toml";
+    let known = object(&["show", QUICKSTART, "--topology", pinned], 0);
+    assert!(!known["assumed"].to_string().contains("rings within a node"));
+}
+
+/// Every key of the objects is in the documentation.
+#[test]
+fn documented_keys_are_all_keys() {
+    fn keys(value: &Value, found: &mut std::collections::BTreeSet<String>) {
+        match value {
+            Value::Object(object) => {
+                for (key, value) in object {
+                    found.insert(key.clone());
+                    keys(value, found);
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|value| keys(value, found)),
+            _ => {}
+        }
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/plan.md");
+    let documentation = std::fs::read_to_string(path).expect("it is part of the tree");
+    let norm = ["--collective", "grad_norm", "--element", "0"];
+    let show = [&["show", QUICKSTART, "--topology", BLOCK][..], &norm].concat();
+    let diff = ["diff", QUICKSTART, "--topology", BLOCK, "--topology", PLANE];
+    let mut found = std::collections::BTreeSet::new();
+    keys(&object(&show, 0), &mut found);
+    keys(&object(&diff, 1), &mut found);
+    keys(
+        &object(&["hash", QUICKSTART, "--topology", BLOCK], 0),
+        &mut found,
+    );
+    assert!(found.len() > 25, "{found:?}");
+    let missing = found
+        .iter()
+        .filter(|key| !documentation.contains(&format!("`{key}`")));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new());
+}
