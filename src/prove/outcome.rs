@@ -205,6 +205,17 @@ pub struct OracleResult {
     pub components: Vec<Component>,
 }
 
+impl OracleResult {
+    /// Why an oracle that nobody wants was not checked.
+    pub const NOT_ASKED: &str = "the scenario does not ask for it";
+
+    /// Whether it was wanted and has nothing to say.
+    pub fn is_idle(&self) -> bool {
+        let asked = self.detail.as_deref() != Some(OracleResult::NOT_ASKED);
+        self.verdict == OracleVerdict::NotChecked && asked
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OracleVerdict {

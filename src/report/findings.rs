@@ -271,9 +271,11 @@ impl At<'_> {
         let grade = outcome.grade();
         let message = format!("{}: {}", outcome.scenario.name, grade.words());
         let mut finding = Diagnostic::error(grade.slug(), message);
-        let idle = outcome.oracles.iter();
-        let idle = idle.filter(|result| result.verdict == OracleVerdict::NotChecked);
-        for result in idle {
+        // Such as a fault of the scenario's own of which nothing came.
+        for note in &outcome.notes {
+            finding = finding.with_note(note.clone());
+        }
+        for result in outcome.oracles.iter().filter(|result| result.is_idle()) {
             if let Some(detail) = &result.detail {
                 let name = result.oracle.name();
                 finding = finding.with_note(format!("{name} was not checked: {detail}"));
@@ -412,6 +414,14 @@ mod tests {
         assert_eq!(
             idle[0].notes,
             ["RES was not checked: the scenario names no restart"]
+        );
+        // What nobody asked for is no reason; what the notes say is.
+        outcome.oracles[1].detail = Some(OracleResult::NOT_ASKED.into());
+        outcome.notes = vec!["nothing came of the scenario's faults".into()];
+        let unnoticed = report(outcome, None).diagnostics();
+        assert_eq!(
+            unnoticed[0].notes,
+            ["nothing came of the scenario's faults"]
         );
         let mut outcome = sample::proved();
         outcome.oracles.clear();

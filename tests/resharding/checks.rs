@@ -141,3 +141,14 @@ fn a_whole_check_tells_of_each_layout() {
         );
     }
 }
+
+/// Copies that drift are the finding: no other layout can be resumed from such a state, and that is
+/// no fault of bitproof's.
+#[test]
+fn copies_that_drift_are_told_whatever_layouts_are_asked_for() {
+    let faulty = "restarts = [[1]]\nreshard = ['1x4xNone']\n[fault]\nrank_seed = 'dp'";
+    let found = outcome(plain(faulty));
+    assert_eq!(found.within, Some(Grade::Divergent), "{found}");
+    let origin = found.origin.expect("a fault is named");
+    assert_eq!(origin.oracle, OracleKind::XR, "{}", origin.what);
+}

@@ -23,7 +23,7 @@ pub(super) fn all(session: &Session, findings: &Findings) -> Vec<OracleResult> {
                 return stopped;
             }
             if !session.scenario.oracles.contains(&oracle) {
-                let detail = Some("the scenario does not ask for it".to_string());
+                let detail = Some(OracleResult::NOT_ASKED.to_string());
                 return oracle_result(oracle, OracleVerdict::NotChecked, 0, detail);
             }
             match oracle {
