@@ -14,7 +14,7 @@ use crate::recipe::megatron::{
     Derivation, GivenJob, GivenKind, JudgedArgument, UnderstandOptions, Understood, World,
     WorldBasis, understand,
 };
-use crate::recipe::{Change, Recipe, ScaleOptions, Scaled, scaled};
+use crate::recipe::{Change, Recipe, ReshardLayout, ScaleOptions, Scaled, scaled};
 
 /// What a scenario that was made from a job tells of it. Nothing here decides bits: those follow
 /// from the scenario's recipe and full size.
@@ -179,7 +179,13 @@ pub(super) fn small(
         .recipe
         .as_ref()
         .filter(|_| !findings.has_errors())?;
-    let resumed_on = understood.rerun.resharding.iter().map(|to| {
+    let asked = asked_layouts(overrides);
+    let is_sound = asked.iter().all(|layout| admits(full, *layout, findings));
+    if !is_sound {
+        return None;
+    }
+    let resumed_on = understood.rerun.resharding.iter().chain(&asked);
+    let resumed_on = resumed_on.map(|to| {
         let chunks = to.num_virtual_stages_per_pipeline_rank;
         let stages = to.pipeline_model_parallel_size.saturating_mul(chunks);
         (to.tensor_model_parallel_size, stages)
@@ -197,6 +203,45 @@ pub(super) fn small(
             None
         }
     }
+}
+
+/// Layouts that the command line asks for: the small model must divide into them as well. What is
+/// no layout is refused where the scenario is read.
+fn asked_layouts(overrides: &Overrides) -> Vec<ReshardLayout> {
+    let texts = overrides.set.iter().filter_map(|assignment| {
+        let (key, value) = assignment.split_once('=')?;
+        let is_it = key.trim() == "checkpoint.reshard";
+        let value = format!("layouts = {value}").parse::<toml::Table>().ok()?;
+        is_it.then(|| value["layouts"].as_array().cloned())?
+    });
+    let layouts = texts.flatten();
+    layouts
+        .filter_map(|layout| layout.as_str()?.parse().ok())
+        .collect()
+}
+
+/// Whether the job itself, not only what is run of it, divides into a layout.
+fn admits(full: &Recipe, layout: ReshardLayout, findings: &mut Findings) -> bool {
+    // How large the job is, is no matter: it is not run.
+    let of_layout = |finding: &Diagnostic| finding.code != "too-large";
+    let Err(found) = full.resharded(layout) else {
+        return true;
+    };
+    let text = layout.to_string();
+    let asked = Source::new("--reshard", text.as_str());
+    let place = Place::new(&asked, 0..text.len());
+    let mut is_sound = true;
+    for finding in found.into_iter().filter(of_layout) {
+        is_sound = false;
+        let message = format!("resumed on {layout}: {}", finding.message);
+        let label = finding.place.map(|(_, label)| label).unwrap_or_default();
+        findings.push(
+            Diagnostic::error(finding.code, message)
+                .at(&place, label)
+                .with_note("the ranks stay, and data parallelism follows from their number"),
+        );
+    }
+    is_sound
 }
 
 /// The scenario's text: what is not said has the default of every scenario.
@@ -219,7 +264,7 @@ pub(super) fn generated(
         name: &name,
         steps,
         not_covered: &understood.open,
-        environment_known: given.phases[understood.phase].reads.is_none(),
+        environment_known: given.shows_environment(understood.phase),
         checkpoint: checkpoint(understood, steps, asked),
         full_size: FullSize::of_job(&scaled.full),
         recipe: &scaled.recipe,

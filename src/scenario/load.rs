@@ -170,6 +170,10 @@ pub(super) fn assigned(
     let set = overrides.set.iter().map(|text| ("--set", text.clone()));
     for (flag, text) in world.into_iter().chain(set) {
         let mut assignment = Table::parse_assignment(flag, &text, findings)?;
+        if let Some(refused) = of_the_file(&assignment) {
+            findings.push(refused);
+            return None;
+        }
         let mut keys = assignment.entries.keys();
         if bare && !keys.any(|key| SCENARIO_KEYS.contains(&&**key)) {
             assignment = wrapped("recipe", assignment);
@@ -190,6 +194,22 @@ pub(super) fn assigned(
         document.overlay(&assignment);
     }
     Some(document)
+}
+
+/// What a file leaves open is its own to say: an assignment must not take it out of the verdict.
+fn of_the_file(assignment: &Table) -> Option<Diagnostic> {
+    let keys = ["not_covered", "environment_known"];
+    let (key, entry) = keys
+        .into_iter()
+        .find_map(|key| Some((key, assignment.entries.get(key)?)))?;
+    Some(
+        Diagnostic::error(
+            "said-by-the-file",
+            format!("`{key}` is not for an assignment"),
+        )
+        .at(&entry.key, "what is left open is said with every verdict")
+        .with_help(format!("set `{key}` in the scenario's file")),
+    )
 }
 
 fn wrapped(key: &str, table: Table) -> Table {

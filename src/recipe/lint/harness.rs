@@ -149,7 +149,7 @@ fn tolerant(job: &Job<'_>) -> Option<Found> {
 
 /// `tp2`, `pp4`, `cp2`, `ep8` in a name, against the arguments.
 fn case_name(job: &Job<'_>) -> Option<Found> {
-    let fields = &job.understood.fields;
+    let fields = job.asked();
     let case = job.given.case.as_deref()?;
     let sizes = [
         ("tp", "tensor_model_parallel_size", fields.tp),

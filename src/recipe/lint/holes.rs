@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::rule::{Found, Job, Rule};
 use crate::diagnostic::Severity::{Note, Warning};
 use crate::recipe::CUBLAS_WORKSPACES;
+use crate::recipe::megatron::GivenKind;
 use crate::recipe::nccl::{Algorithm, Environment, Function};
 
 const NCCL: &str = "NCCL documentation, environment variables; bitproof's plans";
@@ -399,8 +400,12 @@ fn environment_unknown(job: &Job<'_>) -> Option<Found> {
             label: "this is not read, and may set any variable".to_string(),
         });
     }
+    let form = match job.given.kind {
+        GivenKind::ArgumentDump => "a log",
+        _ => "a list of arguments",
+    };
     (!job.shows_environment()).then(|| Found {
-        message: "a log does not show the job's environment".to_string(),
+        message: format!("{form} does not show the job's environment"),
         place: job.values.phase_place().clone(),
         label: "arguments only".to_string(),
     })

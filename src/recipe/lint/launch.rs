@@ -1,6 +1,7 @@
 //! What Megatron's validator refuses before the first step, beside deterministic mode
 //! (`validate_args` in `megatron/training/arguments.py`, `TransformerConfig.__post_init__`).
 
+mod asserted;
 mod optimizer;
 mod refused;
 
@@ -16,6 +17,7 @@ const SCHEDULER: &str =
 const OPTIMIZER: &str =
     "OptimizerConfig.__post_init__, megatron/core/optimizer/optimizer_config.py";
 
+pub(super) use asserted::RULES as ASSERTED;
 pub(super) use refused::RULES as REFUSED;
 
 pub(super) const RULES: &[Rule] = &[
@@ -71,9 +73,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "seed-not-positive",
         severity: Error,
-        reason: "generators take positive seeds only",
+        reason: "generators take positive seeds of 32 bits only",
         source: "_set_random_seed, megatron/training/initialize.py",
-        fix: "use a seed above 0",
+        fix: "use a seed from 1 to 4294967295",
         find: seed,
     },
     Rule {
@@ -286,7 +288,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn interleaving(job: &Job<'_>) -> Option<Found> {
-    let fields = &job.understood.fields;
+    let fields = job.asked();
     let overlapped = job.values.flag("overlap_p2p_comm");
     let least = if overlapped { 2 } else { 3 };
     if fields.vpp.is_none() || fields.pp >= least {
@@ -324,7 +326,7 @@ fn retain_interval(job: &Job<'_>) -> Option<Found> {
 }
 
 fn selective(job: &Job<'_>) -> Option<Found> {
-    if job.understood.fields.recompute.as_deref() != Some("selective") {
+    if job.asked().recompute.as_deref() != Some("selective") {
         return None;
     }
     let odd = ["recompute_method", "recompute_num_layers"];
@@ -337,7 +339,7 @@ fn selective(job: &Job<'_>) -> Option<Found> {
 }
 
 fn tp_overlap(job: &Job<'_>) -> Option<Found> {
-    let alone = job.values.flag("tp_comm_overlap") && !job.understood.fields.sequence_parallel;
+    let alone = job.values.flag("tp_comm_overlap") && !job.asked().sequence_parallel;
     let message = "overlapped tensor parallelism without sequence parallelism";
     alone.then(|| job.argument_found("tp_comm_overlap", message, "needs --sequence-parallel"))?
 }
@@ -409,7 +411,7 @@ fn said_twice(job: &Job<'_>) -> Option<Found> {
 }
 
 fn experts_sequence(job: &Job<'_>) -> Option<Found> {
-    let fields = &job.understood.fields;
+    let fields = job.asked();
     let is_split = fields.tp > 1 && fields.num_experts.is_some();
     if !is_split || fields.sequence_parallel {
         return None;
@@ -419,7 +421,7 @@ fn experts_sequence(job: &Job<'_>) -> Option<Found> {
 }
 
 fn graph_allocator(job: &Job<'_>) -> Option<Found> {
-    job.understood.fields.cuda_graph.as_ref()?;
+    job.asked().cuda_graph.as_ref()?;
     let name = "PYTORCH_CUDA_ALLOC_CONF";
     let expands = job.text(name)?.contains("expandable_segments:True");
     if !expands || job.text("NCCL_GRAPH_REGISTER") == Some("0") {
@@ -447,7 +449,7 @@ fn data_sources(job: &Job<'_>) -> Option<Found> {
 }
 
 fn experts(job: &Job<'_>) -> Option<Found> {
-    let fields = &job.understood.fields;
+    let fields = job.asked();
     if fields.ep <= 1 {
         return None;
     }
@@ -478,7 +480,7 @@ fn is_fsdp(job: &Job<'_>) -> bool {
 }
 
 fn one_connection(job: &Job<'_>) -> Option<Found> {
-    let fields = &job.understood.fields;
+    let fields = job.asked();
     let name = "CUDA_DEVICE_MAX_CONNECTIONS";
     let exempt = is_fsdp(job) || job.values.flag("overlap_moe_expert_parallel_comm");
     if (fields.tp <= 1 && fields.cp <= 1) || exempt || job.text(name) == Some("1") {

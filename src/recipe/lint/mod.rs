@@ -13,19 +13,49 @@ mod rule;
 pub(crate) use deterministic::{Standing, Violation, violations};
 pub use rule::Rule;
 
-use super::megatron::{Catalogue, GivenJob, Understood, Values};
+use super::megatron::{Catalogue, GivenJob, UnderstandOptions, Understood, Values, understand};
 use crate::diagnostic::{Diagnostic, Findings, Severity};
 use rule::Job;
 
 /// Every rule but those of deterministic mode, in the order in which they are tried.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let sets = [launch::RULES, launch::REFUSED, holes::RULES, harness::RULES];
+    let sets = [
+        launch::RULES,
+        launch::REFUSED,
+        launch::ASSERTED,
+        holes::RULES,
+        harness::RULES,
+    ];
     sets.into_iter().flatten()
 }
 
 /// What is wrong or left open in a job: errors first, then warnings, then notes, each in the order
-/// of the rules.
+/// of the rules. Of the run that a test resumes with other arguments, errors only: it must start.
 pub fn lint(job: &GivenJob, understood: &Understood) -> Vec<Diagnostic> {
+    let mut found = of_phase(job, understood);
+    if let Some(phase) = job.resumed_phase(understood.phase) {
+        let options = UnderstandOptions {
+            phase,
+            world: Some(understood.world.size),
+        };
+        // `understand` told of it, for the first run.
+        let second = understand(job, &options, &mut Findings::default());
+        let broken = of_phase(job, &second).into_iter();
+        let is_new = |finding: &Diagnostic| {
+            let is_same = |other: &Diagnostic| {
+                (other.code, &other.message) == (finding.code, &finding.message)
+            };
+            finding.severity == Severity::Error && !found.iter().any(is_same)
+        };
+        let more: Vec<Diagnostic> = broken.filter(is_new).collect();
+        found.extend(more);
+    }
+    // Stable: the order of the rules stays within a severity.
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
+fn of_phase(job: &GivenJob, understood: &Understood) -> Vec<Diagnostic> {
     let catalogue = Catalogue::default();
     // `understand` told what is wrong with single arguments.
     let mut told = Findings::default();
@@ -42,8 +72,6 @@ pub fn lint(job: &GivenJob, understood: &Understood) -> Vec<Diagnostic> {
         .map(|violation| of_violation(violation, asked))
         .collect();
     found.extend(rules().filter_map(|rule| rule.check(&view)));
-    // Stable: the order of the rules stays within a severity.
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
-use crate::recipe::megatron::{GivenJob, GivenVariable, Understood, Values};
+use crate::recipe::megatron::{CaseFields, GivenJob, GivenVariable, Understood, Values};
 use crate::recipe::nccl::Environment;
 
 /// What rules look at.
@@ -47,6 +47,11 @@ impl Rule {
 }
 
 impl Job<'_> {
+    /// What the phase itself asks for.
+    pub fn asked(&self) -> &CaseFields {
+        &self.understood.own
+    }
+
     /// The value of a variable that is set.
     pub fn variable(&self, name: &str) -> Option<&GivenVariable> {
         self.given.variable(self.understood.phase, name)

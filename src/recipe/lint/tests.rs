@@ -1,3 +1,4 @@
+mod asserted;
 mod pairs;
 
 use std::collections::BTreeSet;
@@ -47,7 +48,7 @@ fn codes(case: &str, env: &str, args: &str, tail: &str) -> BTreeSet<&'static str
 #[test]
 fn every_rule_fires_on_what_breaks_it_and_not_beside_it() {
     let mut tried = BTreeSet::new();
-    for (rule, broken, sound) in PAIRS {
+    for (rule, broken, sound) in PAIRS.iter().chain(asserted::PAIRS) {
         let fired = codes("a", broken[0], broken[1], "");
         assert!(
             fired.contains(rule),
@@ -186,6 +187,33 @@ fn errors_stand_first_and_everything_has_a_place_a_reason_and_a_remedy() {
     }
 }
 
+/// The second run of a test must start as well.
+#[test]
+fn the_arguments_of_a_second_run_are_looked_at() {
+    let errors = |second: &str, test_type: &str| -> Vec<&'static str> {
+        let of_second = indented(&format!("{MODEL}{SAVED}{second}"));
+        let tail = format!("MODEL_ARGS_2:\n{of_second}TEST_TYPE: {test_type}\n");
+        let found = findings("a", PINNED, SAVED, &tail);
+        let errors = found.iter().filter(|one| one.severity == Severity::Error);
+        errors.map(|finding| finding.code).collect()
+    };
+    for (second, rule) in [
+        ("--replication: true\n", "replication-incomplete"),
+        ("--save-retain-interval: 12\n", "retain-interval"),
+        ("--num-dataset-builder-threads: 0\n", "no-dataset-builders"),
+        ("--log-memory-interval: 3\n", "memory-log-interval"),
+        (
+            "--non-persistent-ckpt-type: local\n",
+            "local-checkpoint-without-folder",
+        ),
+    ] {
+        assert_eq!(errors(second, "ckpt-resume"), [rule], "{second}");
+        // Only a test that resumes runs it.
+        assert_eq!(errors(second, "regular"), [""; 0], "{second}");
+    }
+    assert_eq!(errors("", "ckpt-resume"), [""; 0]);
+}
+
 #[test]
 fn a_log_shows_no_environment_and_is_not_told_that_it_lacks_one() {
     let text = "------------------------ arguments ------------------------\n  \
@@ -208,4 +236,24 @@ fn a_log_shows_no_environment_and_is_not_told_that_it_lacks_one() {
         assert!(!codes.contains(&code), "{code}");
     }
     assert!(!self::codes("a", "", "", "").contains("environment-unknown"));
+}
+
+#[test]
+fn a_job_without_a_seed_does_not_start() {
+    let codes = |seed: &str| -> Vec<&'static str> {
+        let text = format!(
+            "------------------------ arguments ------------------------\n  \
+             num_layers ...................................... 4\n  \
+             seed ............................................ {seed}\n\
+             -------------------- end of arguments ---------------------\n"
+        );
+        let source = Source::new("job.log", text);
+        let mut told = Findings::default();
+        let job = GivenJob::read(&source, Path::new("job.log"), &mut told).unwrap();
+        let understood = understand(&job, &UnderstandOptions::default(), &mut told);
+        let found = lint(&job, &understood);
+        found.iter().map(|finding| finding.code).collect()
+    };
+    assert!(codes("None").contains(&"seed-not-positive"));
+    assert!(!codes("1234").contains(&"seed-not-positive"));
 }

@@ -167,6 +167,8 @@ impl<'a> Reader<'a> {
             reads: None,
             followed: None,
             assumed: Vec::new(),
+            is_alone: false,
+            is_list: false,
         };
         let mut spellings = Spellings::default();
         let arguments = self.mapping(entry, "a mapping of flags to values");
@@ -275,6 +277,10 @@ impl<'a> Reader<'a> {
                 continue;
             }
             if let Some(value) = self.text(&variable, "one value") {
+                if value.contains(['\n', '\r']) {
+                    self.several_lines(&variable);
+                    continue;
+                }
                 variables.push(GivenVariable {
                     name: name.clone(),
                     value,
@@ -283,6 +289,20 @@ impl<'a> Reader<'a> {
             }
         }
         variables
+    }
+
+    /// The script exports a variable for each line of what `yq` prints.
+    fn several_lines(&mut self, variable: &Entry<'_>) {
+        let name = escaped(&variable.key.text);
+        let message = format!("the value of `{name}` has several lines");
+        self.findings.push(
+            Diagnostic::error("wrong-type", message)
+                .at(&self.document.place_of(variable.value), "expected one line")
+                .with_note(
+                    "the script that runs functional tests takes each line for a variable of its \
+                     own (_run_training.sh)",
+                ),
+        );
     }
 
     /// `MODEL_ENV_VARS`: variables by the name of a phase.

@@ -62,6 +62,10 @@ pub struct GivenPhase {
     /// Variables from which bits follow, and words of the launch, where a script leaves their
     /// values to whoever starts it, and the `${NAME:-word}` whose word is taken.
     pub assumed: Vec<(String, Place)>,
+    /// Whether its program is started by `python`, and by no launcher that sets `WORLD_SIZE`.
+    pub is_alone: bool,
+    /// Whether there are arguments and no program: how it is started stands elsewhere.
+    pub is_list: bool,
 }
 
 /// Everything a file says.
@@ -91,15 +95,25 @@ impl GivenJob {
         setting(self.variables(phase), name)
     }
 
-    /// Whether all of a phase's environment stands in the file: a log shows arguments only, and
-    /// what a script reads, or the tools that it calls, may set more.
+    /// Whether all of a phase's environment stands in the file: a log and a list of arguments show
+    /// arguments only, and what a script reads, or the tools that it calls, may set more.
     pub fn shows_environment(&self, phase: usize) -> bool {
-        self.kind != GivenKind::ArgumentDump && self.phases[phase].reads.is_none()
+        let phase = &self.phases[phase];
+        self.kind != GivenKind::ArgumentDump && !phase.is_list && phase.reads.is_none()
     }
 
     /// Whether it is a test that is killed and resumed.
     pub fn resumes(&self) -> bool {
         self.test_type.as_deref() == Some("ckpt-resume")
+    }
+
+    /// The phase that a `ckpt-resume` test resumes the phase `index` with, if it is another.
+    pub fn resumed_phase(&self, index: usize) -> Option<usize> {
+        let is_first = self.resumes() && self.phases[index].name == FIRST;
+        let mut phases = self.phases.iter();
+        phases
+            .position(|phase| phase.name == SECOND)
+            .filter(|_| is_first)
     }
 
     /// The program that a functional test runs, and where that is said: `TRAINING_SCRIPT_PATH`,
@@ -121,6 +135,10 @@ impl GivenJob {
         self.variables(phase).cloned().collect()
     }
 }
+
+/// The arguments of a functional test's first run, and those of its second.
+pub(super) const FIRST: &str = "MODEL_ARGS";
+pub(super) const SECOND: &str = "MODEL_ARGS_2";
 
 /// Programs of Megatron's functional tests by model, but `pretrain_gpt.py`.
 const PROGRAMS: [(&str, &str); 6] = [

@@ -9,16 +9,21 @@
 //! | `[a b]` | `--flag a b` |
 //! | `(...)`, or with spaces | `--flag` and the value as one word |
 //! | empty text `""` | nothing |
-//! | anything else, `false`, `null` and `~` too | `--flag value` |
+//! | anything else, `True`, `false`, `null` and `~` too | `--flag value` |
+//!
+//! `xargs` takes quotes and backslashes away before, and a shell reads the words behind: what one
+//! of them stumbles over is refused here, and so is a word that argparse takes for a flag.
 //!
 //! Of an entry without any value it makes whatever `yq` makes of it: refused here.
 //!
 //! NeMo's tests (`trainer.devices: 8`, dots and no dashes) pass `trainer.devices=8` to Hydra, where
 //! `True` and `False` are booleans.
 
+mod words;
+
 use super::GivenValue;
 use super::yaml::{Child, Document, Entry, Scalar, View};
-use crate::diagnostic::{Diagnostic, Findings, escaped};
+use crate::diagnostic::{Diagnostic, Findings, Place, escaped};
 
 /// Whether `flag` is one of Hydra's.
 pub(super) fn is_hydra(flag: &str) -> bool {
@@ -74,25 +79,27 @@ pub(super) fn value(
         );
         return None;
     }
-    let odd = |message: String, label: &str| {
-        let finding = Diagnostic::warning("launch-words", message).at(&place, label);
-        findings.push(finding);
-    };
-    Some(flag_value(&flag, scalar, odd))
+    let mut own = Findings::default();
+    let value = flag_value(&flag, scalar, &place, &mut own);
+    let is_refused = own.has_errors();
+    own.into_vec()
+        .into_iter()
+        .for_each(|finding| findings.push(finding));
+    (!is_refused).then_some(value)
 }
 
-fn flag_value(flag: &str, scalar: &Scalar, mut odd: impl FnMut(String, &str)) -> GivenValue {
-    let text = scalar.text.trim();
-    if scalar.boolean() == Some(true) || text == "true" {
+fn flag_value(flag: &str, scalar: &Scalar, place: &Place, findings: &mut Findings) -> GivenValue {
+    let mut odd = |message: String, label: &str| {
+        let finding = Diagnostic::warning("launch-words", message).at(place, label);
+        findings.push(finding);
+    };
+    let Some(text) = words::trimmed(&scalar.text) else {
+        findings.push(words::unbalanced(flag, place));
+        return GivenValue::Nothing;
+    };
+    // It compares text: `True` is passed on, as any other word.
+    if text == "true" {
         return GivenValue::On;
-    }
-    if scalar.boolean() == Some(false) {
-        let message = format!("`{flag}` is passed with the word `{text}`");
-        odd(
-            message,
-            "a switch takes no value: to leave it off, leave the line out",
-        );
-        return GivenValue::Off;
     }
     if text.is_empty() {
         odd(
@@ -101,16 +108,44 @@ fn flag_value(flag: &str, scalar: &Scalar, mut odd: impl FnMut(String, &str)) ->
         );
         return GivenValue::Nothing;
     }
+    if scalar.boolean().is_some() {
+        let message = format!("`{flag}` is passed with the word `{text}`");
+        let label = match scalar.boolean() {
+            Some(true) => "a switch takes no value: write `true`",
+            _ => "a switch takes no value: to leave it off, leave the line out",
+        };
+        odd(message, label);
+        return match text.as_str() {
+            "false" => GivenValue::Off,
+            _ => GivenValue::Text(text),
+        };
+    }
     // `yq` writes it as the word that it is (`tostring`).
     if scalar.is_null() {
         let message = format!("`{flag}` is passed with the word `{text}`");
         odd(message, "to have Megatron's default, leave the line out");
-        return GivenValue::Text(text.to_string());
+        return GivenValue::Text(text);
     }
-    match bracketed(text) {
-        Some(inside) => GivenValue::List(inside.split_whitespace().map(str::to_string).collect()),
-        None => GivenValue::Text(text.to_string()),
-    }
+    let (value, is_quoted) = match bracketed(&text) {
+        Some(inside) => {
+            let words = inside.split_whitespace().map(str::to_string);
+            (GivenValue::List(words.collect()), false)
+        }
+        None => {
+            let is_quoted = text.contains(' ') || is_in_parentheses(&text);
+            (GivenValue::Text(text), is_quoted)
+        }
+    };
+    words::check(flag, &value, is_quoted, place, findings);
+    value
+}
+
+/// `(...)` with no other bracket that closes: passed as one word.
+fn is_in_parentheses(text: &str) -> bool {
+    let inside = text
+        .strip_prefix('(')
+        .and_then(|text| text.strip_suffix(')'));
+    inside.is_some_and(|inside| !inside.is_empty() && !inside.contains(')'))
 }
 
 /// What stands in `[...]`, if there is no other bracket that closes.
@@ -163,5 +198,12 @@ fn list(
                 )),
         );
     }
-    Some(GivenValue::List(words))
+    let value = GivenValue::List(words);
+    let mut own = Findings::default();
+    words::check(flag, &value, false, &document.place_of(&items[0]), &mut own);
+    let is_refused = own.has_errors();
+    own.into_vec()
+        .into_iter()
+        .for_each(|finding| findings.push(finding));
+    (!is_refused).then_some(value)
 }

@@ -108,6 +108,8 @@ pub(super) fn read(source: &Source, findings: &mut Findings) -> Option<GivenJob>
             reads: None,
             followed: None,
             assumed: Vec::new(),
+            is_alone: false,
+            is_list: false,
         }],
         env: Vec::new(),
         test_type: None,

@@ -23,9 +23,9 @@ pub use catalogue::{
 pub(crate) use given::setting;
 pub use given::{GivenArgument, GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 pub use log_file::open;
-pub(crate) use meaning::Values;
 pub use meaning::{
     CaseFields, Derivation, JudgedArgument, Rerun, UnderstandOptions, Understood, Verdict, World,
     WorldBasis, tally, understand,
 };
+pub(crate) use meaning::{Value, Values};
 pub use read::{is_megatron, kind_of};

@@ -9,6 +9,21 @@ pub(super) fn folded(flag: &str) -> String {
     flag.trim_start_matches('-').replace('_', "-")
 }
 
+/// Whether argparse takes a word for a flag: it begins with `-`, has no blank, and is no negative
+/// number, written plainly (`_negative_number_matcher` and `_parse_optional` in `argparse.py`, up
+/// to Python 3.13): `-1` and `-.5` are, `-1e-3` and `-1_0` are not.
+pub(super) fn is_flag_to_argparse(word: &str) -> bool {
+    let Some(rest) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+        return false;
+    };
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = match rest.split_once('.') {
+        Some((whole, part)) => is_number(whole) && !part.is_empty() && is_number(part),
+        None => is_number(rest),
+    };
+    !is_plain && !word.contains(' ')
+}
+
 /// Flags so far, and where they stand.
 #[derive(Default)]
 pub(super) struct Spellings {

@@ -208,3 +208,64 @@ fn what_a_pass_leaves_open_is_in_the_imported_text() {
         assert!(Scenario::from_toml(&text).is_err(), "{wrong}");
     }
 }
+
+/// A layout is the job's to admit: what is run of it is made for it.
+#[test]
+fn a_job_is_resharded_to_what_the_job_divides_into() {
+    let asked = |layout: &str| Overrides {
+        set: vec![format!("checkpoint.reshard=[\"{layout}\"]")],
+        ..Overrides::default()
+    };
+    let wide = MODEL
+        .replace("--num-layers 4", "--num-layers 8")
+        .replace("heads 4", "heads 8");
+    let text = format!(
+        "export NCCL_ALGO=Ring\ntorchrun --nproc-per-node 8 pretrain_gpt.py {wide} \
+         --tensor-model-parallel-size 2\n"
+    );
+    let source = Source::new("run.sh", text);
+    for layout in ["1x4xNone", "1x4x2", "4x1xNone", "2x2xNone"] {
+        let scenario = loaded(&source, &asked(layout)).unwrap();
+        let named: Vec<String> = scenario
+            .checkpoint
+            .reshard
+            .iter()
+            .map(|to| to.to_string())
+            .collect();
+        assert_eq!(named, [layout]);
+    }
+    for (layout, word) in [("1x8x2", "num_layers"), ("16x1xNone", "world_size")] {
+        let found = loaded(&source, &asked(layout)).unwrap_err();
+        let is_said = |(_, message, _): &Told| {
+            message.contains(word) && message.contains(&format!("resumed on {layout}"))
+        };
+        assert!(found.iter().any(is_said), "{layout}: {found:?}");
+    }
+}
+
+#[test]
+fn what_a_job_leaves_open_is_not_taken_out_of_its_verdict() {
+    let source = script("NCCL_ALGO=Ring", "");
+    for assignment in ["not_covered=[]", "environment_known=true"] {
+        let overrides = Overrides {
+            set: vec![assignment.to_string()],
+            ..Overrides::default()
+        };
+        let found = loaded(&source, &overrides).unwrap_err();
+        assert_eq!(found[0].0, "said-by-the-file", "{assignment}");
+    }
+}
+
+#[test]
+fn an_environment_that_a_file_does_not_show_is_said_with_the_verdict() {
+    let list = Source::new("run.args", MODEL);
+    let overrides = Overrides::default();
+    let loaded = Scenario::from_source(&list, Path::new("run.args"), &overrides);
+    let scenario = loaded.unwrap_or_else(|found| panic!("{found:?}")).scenario;
+    assert!(!scenario.environment_known);
+    let said = &scenario.not_covered;
+    assert!(
+        said.iter()
+            .any(|said| said.contains("a list of arguments does not show it"))
+    );
+}

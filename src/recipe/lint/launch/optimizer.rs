@@ -1,6 +1,7 @@
 //! Rules of the optimizer, its learning rate and its gathers.
 
 use crate::recipe::lint::rule::{Found, Job};
+use crate::recipe::megatron::Value;
 
 pub(super) fn param_gather(job: &Job<'_>) -> Option<Found> {
     let values = job.values;
@@ -31,8 +32,10 @@ pub(super) fn gather_with_step(job: &Job<'_>) -> Option<Found> {
         "without the distributed optimizer"
     } else if !values.flag("overlap_param_gather") {
         "without `--overlap-param-gather`"
-    } else if job.understood.fields.vpp.is_none() {
+    } else if job.asked().vpp.is_none() {
         "without an interleaved pipeline"
+    } else if values.text("ckpt_format") != Some("torch") {
+        "with distributed checkpoints"
     } else {
         return None;
     };
@@ -81,7 +84,18 @@ pub(super) fn learning_rate(job: &Job<'_>) -> Option<Found> {
     (least > lr).then(|| job.argument_found("min_lr", "min_lr is above lr", "expected less"))?
 }
 
+/// `numpy.random.seed` takes 32 bits, and `_set_random_seed` what is above 0: none is an error.
 pub(super) fn seed(job: &Job<'_>) -> Option<Found> {
-    let seed = job.values.integer("seed").filter(|seed| *seed <= 0)?;
-    job.argument_found("seed", &format!("the seed {seed}"), "expected more than 0")
+    let dest = "seed";
+    let setting = job.values.setting(dest)?;
+    if setting.value == Value::Nothing {
+        return job.argument_found(dest, "no seed", "expected a number above 0");
+    }
+    let range = 1..=i64::from(u32::MAX);
+    let seed = job
+        .values
+        .integer(dest)
+        .filter(|seed| !range.contains(seed))?;
+    let label = format!("expected 1 to {}", u32::MAX);
+    job.argument_found(dest, &format!("the seed {seed}"), &label)
 }

@@ -93,7 +93,7 @@ fn no_positions(job: &Job<'_>) -> Option<Found> {
 
 fn distributed_activations(job: &Job<'_>) -> Option<Found> {
     let (values, dest) = (job.values, "distribute_saved_activations");
-    let fields = &job.understood.fields;
+    let fields = job.asked();
     let label = if !values.flag(dest) {
         return None;
     } else if fields.tp <= 1 {
@@ -102,6 +102,8 @@ fn distributed_activations(job: &Job<'_>) -> Option<Found> {
         "without full recompute"
     } else if !values.is_given("recompute_method") {
         "without `--recompute-method`"
+    } else if fields.sequence_parallel {
+        "with sequence parallelism"
     } else {
         return None;
     };

@@ -15,7 +15,7 @@ const OVERLAPPED_STEP: &str = "--overlap-param-gather-with-optimizer-step: true\
 const INTERLEAVED_STEP: &str = "--overlap-param-gather-with-optimizer-step: true\n\
     --use-distributed-optimizer: true\n--overlap-param-gather: true\n\
     --overlap-grad-reduce: true\n--pipeline-model-parallel-size: 2\n\
-    --num-virtual-stages-per-pipeline-rank: 2\n";
+    --num-virtual-stages-per-pipeline-rank: 2\n--ckpt-format: torch\n";
 
 const FULL: &str = "--tensor-model-parallel-size: 2\n--distribute-saved-activations: true\n\
     --recompute-granularity: full\n--recompute-num-layers: 1\n";

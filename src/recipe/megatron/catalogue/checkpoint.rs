@@ -20,7 +20,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "save-interval",
         Int,
         "",
-        Used("the step that a resumed run starts from"),
+        Used("whether there is a checkpoint at half the steps, where a test resumes"),
     )
     .also(&["persistent-save-interval"]),
     arg(

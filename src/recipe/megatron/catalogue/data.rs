@@ -135,7 +135,12 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     arg("chat-template", Text, "", TOKENIZER),
     arg("vocab-file", Text, "", TOKENIZER),
     arg("merge-file", Text, "", TOKENIZER),
-    arg("vocab-extra-ids", Int, "0", Used("the padded vocabulary")),
+    arg(
+        "vocab-extra-ids",
+        Int,
+        "0",
+        Used("the padded vocabulary of a BertWordPiece or SentencePiece tokenizer"),
+    ),
     arg("vocab-size", Int, "", Used("the padded vocabulary")),
     arg("padded-vocab-size", Int, "", Used("the padded vocabulary")),
     default_on("pad-vocab-size", Used("the padded vocabulary")),

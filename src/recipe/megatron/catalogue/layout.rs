@@ -168,7 +168,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     flag("overlap-param-gather", OVERLAP),
     flag(
         "overlap-param-gather-with-optimizer-step",
-        Replaced("gathers that overlap with the next forward"),
+        // Its model chunks have one bucket each (get_model, megatron/training/training.py).
+        Needs("parameters gathered during the optimizer's step"),
     ),
     negation("no-align-param-gather", "align_param_gather", ALIGNED),
     default_on("align-grad-reduce", ALIGNED),
@@ -296,5 +297,9 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     flag("keep-fp8-transpose-cache", Part(Feature::MegatronFsdp)),
     flag("enable-full-sharding-in-hsdp", Part(Feature::MegatronFsdp)),
-    flag("init-model-with-meta-device", Part(Feature::MegatronFsdp)),
+    // get_model makes its parameters of empty memory where no FSDP does (training.py).
+    flag(
+        "init-model-with-meta-device",
+        Needs("weights that nobody initialises: each run starts from what its memory holds"),
+    ),
 ];

@@ -22,7 +22,11 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     arg("log-memory-interval", Int, "", LOG),
     flag("log-per-layer-resource-usage", LOG),
     arg("log-per-layer-resource-usage-interval", Int, "", LOG),
-    flag("log-max-attention-logit", NORM),
+    // Transformer Engine takes FlashAttention out where the largest logit is asked for.
+    flag(
+        "log-max-attention-logit",
+        Needs("the attention kernel that returns its largest logit"),
+    ),
     flag("log-activations", LOG),
     arg("log-activations-interval", Int, "", LOG),
     arg("timing-log-level", Word(&["0", "1", "2"]), "0", LOG),

@@ -144,7 +144,13 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "0.0",
         Needs("a gated activation with an offset"),
     ),
-    arg("activation-func-clamp-value", Float, "", Part(GatedLinear)),
+    // Every gated activation is clamped by it, with an offset or without (mlp.py).
+    arg(
+        "activation-func-clamp-value",
+        Float,
+        "",
+        Needs("clamped activations"),
+    ),
     flag("use-te-activation-func", ELEMENTWISE),
     arg(
         "hidden-dropout",
@@ -216,7 +222,11 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     arg("init-method-std", Float, "0.02", INITIAL),
     arg("embedding-init-method-std", Float, "", INITIAL),
     flag("init-method-xavier-uniform", INITIAL),
-    default_on("perform-initialization", INITIAL).also(&["no-initialization"]),
+    default_on(
+        "perform-initialization",
+        Needs("weights that nobody initialises: each run starts from what its memory holds"),
+    )
+    .also(&["no-initialization"]),
     flag("use-cpu-initialization", INITIAL),
     // Multi-token prediction.
     arg("mtp-num-layers", Int, "", Needs("multi-token prediction")),

@@ -239,7 +239,11 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "te-rng-tracker",
         NoBits("who keeps the generators' states; the same Philox streams are drawn (random.py)"),
     ),
-    flag("inference-rng-tracker", Part(Inference)),
+    // Read by _set_random_seed of every job: its fork() forks nothing (random.py).
+    flag(
+        "inference-rng-tracker",
+        Needs("generators that are not forked by tensor-parallel rank"),
+    ),
     flag(
         "data-parallel-random-init",
         Needs("different initial weights by data-parallel rank"),

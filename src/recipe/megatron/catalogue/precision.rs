@@ -25,7 +25,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
          fusion Megatron rounds each weight gradient to the model's format first (layers.py)",
         ),
     ),
-    arg("loss-scale", Float, "", Part(Fp16)),
+    // A constant scale is taken whatever the number format (get_megatron_optimizer).
+    arg("loss-scale", Float, "", Needs("a constant loss scale")),
     arg("initial-loss-scale", Float, "4294967296", Part(Fp16)),
     arg("min-loss-scale", Float, "1.0", Part(Fp16)),
     arg("loss-scale-window", Float, "1000", Part(Fp16)),

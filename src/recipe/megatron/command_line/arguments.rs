@@ -7,7 +7,7 @@ use super::text::Text;
 use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
 use crate::recipe::limits::{ARGUMENTS_MAX, VALUE_BYTES_MAX};
 use crate::recipe::megatron::launch::is_hydra;
-use crate::recipe::megatron::spelling::folded;
+use crate::recipe::megatron::spelling::{folded, is_flag_to_argparse};
 use crate::recipe::megatron::{Catalogue, GivenArgument, GivenValue, Kind};
 
 pub(super) fn arguments(
@@ -25,13 +25,13 @@ pub(super) fn arguments(
             findings.push(Diagnostic::error("value-too-long", message).at(&place, "starts here"));
             return Vec::new();
         }
-        if is_refused_as_value(word) {
+        if is_refused_as_value(word, &catalogue) {
             findings.push(refused_value(source, word, gathered.last()));
         }
         let last = gathered.last_mut();
         let is_full = last.as_deref().is_none_or(|last| last.is_full(&catalogue));
         let has_weight = last.as_deref().is_none_or(Gathered::wants_one_more);
-        match (Gathered::starting_with(word), last) {
+        match (Gathered::starting_with(word, &catalogue), last) {
             (Some(argument), _) => gathered.push(argument),
             (None, _) if (is_full || !has_weight) && is_open(word) => {
                 let message = format!("`{}` is not known here", escaped(&word.string()));
@@ -57,10 +57,12 @@ pub(super) fn arguments(
         findings.push(Diagnostic::error("too-many", message).at(&place, "one too many"));
         return Vec::new();
     }
-    let all = gathered
+    let all: Vec<GivenArgument> = gathered
         .iter()
-        .map(|argument| argument.given(source, &catalogue));
-    last_of_each(all.collect(), findings)
+        .map(|argument| argument.given(source, &catalogue))
+        .collect();
+    tell_repeated(&all, findings);
+    all
 }
 
 /// A word that begins with what is not known: a variable, or what a command prints.
@@ -68,21 +70,12 @@ fn is_open(word: &Text) -> bool {
     word.starts_with("$") || word.starts_with("`")
 }
 
-/// Whether argparse takes a word for a flag that nobody has: it begins with `-`, has no blank, and
-/// is no negative number, written plainly (`_negative_number_matcher` and `_parse_optional` in
-/// `argparse.py`, up to Python 3.13): `-1` and `-.5` are, `-1e-3` and `-1_0` are not.
-fn is_refused_as_value(word: &Text) -> bool {
+/// Whether argparse takes a word for a flag that nobody has.
+fn is_refused_as_value(word: &Text, catalogue: &Catalogue) -> bool {
     let text = word.string();
-    let Some(rest) = text.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
-        return false;
-    };
-    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-    let is_plain = match rest.split_once('.') {
-        Some((whole, part)) => is_number(whole) && !part.is_empty() && is_number(part),
-        None => is_number(rest),
-    };
-    let is_end_of_flags = rest == "-";
-    !is_plain && !is_end_of_flags && !text.contains(' ') && Gathered::starting_with(word).is_none()
+    let is_end_of_flags = text == "--";
+    let is_flag = is_flag_to_argparse(&text) && !is_end_of_flags;
+    is_flag && Gathered::starting_with(word, catalogue).is_none()
 }
 
 fn refused_value(source: &Source, word: &Text, last: Option<&Gathered>) -> Diagnostic {
@@ -132,7 +125,8 @@ impl Gathered {
         self.values.last().is_none_or(is_weight)
     }
 
-    fn starting_with(word: &Text) -> Option<Gathered> {
+    /// As argparse does, a word with a blank is a value, but for `--flag=a b` of a known flag.
+    fn starting_with(word: &Text, catalogue: &Catalogue) -> Option<Gathered> {
         let first = |index: usize| word.0.get(index).map(|(c, _)| *c);
         let hydra = word.split_once('=').filter(|(name, _)| {
             let name = name.string();
@@ -146,11 +140,17 @@ impl Gathered {
                 is_complete: true,
             });
         }
+        let has_blank = word.0.iter().any(|(c, _)| *c == ' ');
+        let is_known = || {
+            let named = word.split_once('=');
+            named.is_some_and(|(name, _)| catalogue.find(&name.string()).is_some())
+        };
         let is_flag = match (first(0), first(1)) {
             (Some('-'), Some('-')) => first(2).is_some(),
             (Some('-'), Some(c)) => c.is_ascii_alphabetic(),
             _ => false,
         };
+        let is_flag = is_flag && (!has_blank || is_known());
         is_flag.then(|| match word.split_once('=') {
             Some((flag, value)) => Gathered {
                 flag,
@@ -196,18 +196,16 @@ impl Gathered {
     }
 }
 
-/// Leaves out arguments that come again, and says so.
-fn last_of_each(arguments: Vec<GivenArgument>, findings: &mut Findings) -> Vec<GivenArgument> {
+/// Tells of arguments that come again with another value. argparse converts and checks each
+/// occurrence, so each is handed on: the last one counts.
+fn tell_repeated(arguments: &[GivenArgument], findings: &mut Findings) {
     let mut last = std::collections::BTreeMap::new();
     for (index, argument) in arguments.iter().enumerate() {
         last.insert(folded(&argument.flag), index);
     }
-    let mut kept = Vec::new();
-    for (index, argument) in arguments.iter().enumerate() {
+    for argument in arguments {
         let winner = &arguments[last[&folded(&argument.flag)]];
-        if last[&folded(&argument.flag)] == index {
-            kept.push(argument.clone());
-        } else if winner.value != argument.value {
+        if winner.value != argument.value {
             let message = format!("`{}` is given again", escaped(&argument.flag));
             findings.push(
                 Diagnostic::warning("repeated-argument", message)
@@ -216,5 +214,4 @@ fn last_of_each(arguments: Vec<GivenArgument>, findings: &mut Findings) -> Vec<G
             );
         }
     }
-    kept
 }

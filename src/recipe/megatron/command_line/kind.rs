@@ -11,6 +11,13 @@ pub(in super::super) fn is_script(source: &Source) -> bool {
     text.starts_with("#!") || endings.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Whether a file's name is one of a shell that is not followed here: `zsh` does not split `$A`.
+pub(super) fn is_of_another_shell(source: &Source) -> bool {
+    let name = source.name.to_ascii_lowercase();
+    let endings = [".zsh", ".fish", ".csh", ".tcsh", ".ksh"];
+    endings.iter().any(|ending| name.ends_with(ending))
+}
+
 /// Whether a file is a list of arguments, by its name.
 pub(in super::super) fn is_list(source: &Source) -> bool {
     source.name.to_ascii_lowercase().ends_with(".args")
@@ -87,4 +94,16 @@ pub(in super::super) fn is_command(line: &str) -> bool {
 pub(super) fn is_flag(word: &str) -> bool {
     let name = word.strip_prefix("--").unwrap_or_default();
     name.starts_with(|c: char| c.is_ascii_alphabetic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_shell_a_script_is_for() {
+        let other = |name: &str| is_of_another_shell(&Source::new(name, ""));
+        assert!(other("run.zsh") && other("a/RUN.Fish") && other("x.csh"));
+        assert!(!other("run.sh") && !other("run") && !other("zsh"));
+    }
 }

@@ -4,6 +4,7 @@
 
 use super::program::base_name;
 use super::text::Text;
+use super::wrapper::MPI_LAUNCHERS;
 
 /// What a launcher's words lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,13 @@ const WITH_VALUE: [&str; 27] = [
     "--shutdown-timeout",
     "--log-line-prefix-template",
     "--rdzv-timeout",
+];
+
+/// `torchrun`, by each of its names.
+pub(super) const TORCHRUN: [&str; 3] = [
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
 ];
 
 const SWITCHES: [&str; 3] = ["--standalone", "--virtual-local-rank", "--use-env"];
@@ -161,6 +169,23 @@ pub(super) fn is_plain(before: &[Text], program: &Text) -> bool {
     is_launcher && is_file && leads(&words) == Some(Leads::To(before.len()))
 }
 
+/// Whether a program is started by `python` alone: as many processes as whoever runs the script
+/// starts, each with the `WORLD_SIZE` that it finds.
+pub(super) fn is_alone(before: &[Text]) -> bool {
+    const OTHERS: [&str; 4] = [
+        "accelerate",
+        "accelerate.commands.launch",
+        "deepspeed",
+        "srun",
+    ];
+    let is_launcher = |name: &String| {
+        let all = TORCHRUN.iter().chain(&OTHERS).chain(&MPI_LAUNCHERS);
+        all.into_iter().any(|launcher| launcher == name)
+    };
+    let names: Vec<String> = before.iter().map(base_name).collect();
+    names.iter().any(|name| is_python(name)) && !names.iter().any(is_launcher)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +240,24 @@ mod tests {
         assert_eq!(of("python $A a.py"), Some(Leads::Open(1)));
         assert_eq!(of("torchrun --standalone"), Some(Leads::Nowhere));
         assert_eq!(of("srun a.py"), None);
+    }
+
+    #[test]
+    fn python_alone_is_no_launcher() {
+        let alone = |line: &str| {
+            let text = |word: &str| Text(word.chars().map(|c| (c, 1)).collect());
+            is_alone(&line.split(' ').map(text).collect::<Vec<Text>>())
+        };
+        assert!(alone("python") && alone("nohup /usr/bin/python3.11 -u"));
+        for line in [
+            "torchrun",
+            "python -m torch.distributed.run --nproc-per-node 8",
+            "mpirun -np 4 python",
+            "srun -n 4 python",
+            "$LAUNCHER",
+        ] {
+            assert!(!alone(line), "{line}");
+        }
     }
 
     #[test]

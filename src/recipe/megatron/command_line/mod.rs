@@ -399,6 +399,8 @@ impl Reader<'_> {
             reads: launch.reads.as_ref().map(|span| self.place(span)),
             followed: self.beyond(launch),
             assumed: self.assumed(launch),
+            is_alone: launcher::is_alone(&launch.before),
+            is_list: launch.program.is_none() && launch.environment.is_empty(),
             variables: {
                 let mut own = match is_only {
                     // The file's, as for any other kind of text.
@@ -432,13 +434,15 @@ impl Reader<'_> {
 
     /// Where the script is more than assignments and this launch.
     fn beyond(&self, launch: &Launch) -> Option<Place> {
+        let of_shell = kind::is_of_another_shell(self.source).then(|| launch.at());
         let of_text = plain::first_beyond(&self.source.text);
         let of_launch = || {
             let program = launch.program.as_ref()?;
             let is_plain = launcher::is_plain(&launch.before, program);
             (!is_plain).then(|| launch.at())
         };
-        of_text.or_else(of_launch).map(|span| self.place(&span))
+        let first = of_text.or(of_shell).or_else(of_launch);
+        first.map(|span| self.place(&span))
     }
 
     fn arguments(&self, launch: &Launch, findings: &mut Findings) -> Vec<GivenArgument> {

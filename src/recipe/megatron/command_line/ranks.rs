@@ -4,6 +4,7 @@
 //! Sources: `torchrun --help` (a node and a process where nothing is said); the manual pages of
 //! `mpirun` (Open MPI), `mpiexec` (MPICH) and `srun`.
 
+use super::launcher::TORCHRUN;
 use super::program::{Launch, base_name};
 use super::slurm;
 use super::text::Text;
@@ -33,12 +34,7 @@ impl Options {
 /// What torchrun starts where its options do not say: what the variable says, such as
 /// `PET_NPROC_PER_NODE`, else one process on a node, and one node (`torch/distributed/run.py`).
 fn torchrun_default(launch: &Launch, variable: &str) -> Option<Text> {
-    const NAMES: [&str; 3] = [
-        "torchrun",
-        "torch.distributed.run",
-        "torch.distributed.launch",
-    ];
-    let is_it = |word: &&Text| NAMES.contains(&&*base_name(word));
+    let is_it = |word: &&Text| TORCHRUN.contains(&&*base_name(word));
     let at = launch.before.iter().find(is_it)?.0.last()?.1;
     let named = |exported: &&super::Exported| exported.name == variable;
     let told = launch.environment.iter().find(named);

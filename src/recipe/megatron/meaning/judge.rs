@@ -5,6 +5,7 @@ use super::super::{GivenArgument, GivenValue, GivenVariable};
 use super::fields::cuda_graph;
 use super::understood::{JudgedArgument, Verdict};
 use super::values::{Reading, Setting, Value, Values};
+use super::vocabulary;
 use crate::diagnostic::{Diagnostic, Findings, Place, escaped, nearest};
 use crate::recipe::nccl::{self, EnvironmentError};
 
@@ -76,6 +77,11 @@ fn verdict(
         let reason = "the number format of gradient sums, as validate_args derived it";
         return (Verdict::Used, reason.to_string());
     }
+    if dest == "perform_initialization" && loads_weights(values) {
+        let reason = "every weight is loaded: a job without its checkpoint does not start here \
+            (--exit-on-missing-checkpoint)";
+        return (Verdict::Replaced, reason.to_string());
+    }
     if dest == "save_interval" && !resumes {
         let reason = "read where a test resumes (TEST_TYPE ckpt-resume): other jobs are resumed \
             where the scenario says";
@@ -95,6 +101,11 @@ fn verdict(
     }
 }
 
+/// Whether a job starts from a checkpoint or not at all.
+fn loads_weights(values: &Values<'_>) -> bool {
+    values.is_given("load") && values.flag("exit_on_missing_checkpoint")
+}
+
 /// Why nobody reads an argument that others leave without effect.
 fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
     let on = |dest: &str| values.flag(dest);
@@ -108,6 +119,10 @@ fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
         || values.is_given("num_virtual_stages_per_pipeline_rank")
         || values.is_given("virtual_pipeline_model_parallel_size");
     let (reason, is_read) = match dest {
+        "recompute_granularity" => (
+            "--recompute-activations sets it to selective (validate_args)",
+            !on("recompute_activations"),
+        ),
         "recompute_method" | "recompute_num_layers" => (
             "read only with --recompute-granularity full (transformer_block.py)",
             granularity == Some("full"),
@@ -119,6 +134,10 @@ fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
         "num_query_groups" => (
             "read only with --group-query-attention (core_transformer_config_from_args)",
             on("group_query_attention"),
+        ),
+        "vocab_extra_ids" => (
+            "read only by BertWordPiece and SentencePiece tokenizers (build_tokenizer)",
+            vocabulary::has_extra_ids(values),
         ),
         "encoder_num_layers" => (
             "--num-layers is given (validate_args)",

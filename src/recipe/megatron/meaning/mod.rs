@@ -1,6 +1,7 @@
 //! What a Megatron-LM job asks for: its layout, its full-size recipe, and what becomes of every
 //! argument.
 
+mod counts;
 mod draft;
 mod fields;
 mod judge;
@@ -22,7 +23,7 @@ pub use understood::{
     Derivation, JudgedArgument, Rerun, UnderstandOptions, Understood, Verdict, World, WorldBasis,
     tally,
 };
-pub(crate) use values::Values;
+pub(crate) use values::{Value, Values};
 
 use super::{Catalogue, GivenJob, GivenKind, GivenPhase, GivenVariable, SIMULATED};
 use crate::diagnostic::{Diagnostic, Findings, Place, escaped};
@@ -87,10 +88,8 @@ pub fn understand(
         recipe = None;
     }
     Understood {
-        fields: match index {
-            0 => own,
-            _ => first_fields(job, &catalogue),
-        },
+        fields: first_fields(job, index, &own, &catalogue),
+        own,
         phase: index,
         world,
         rerun,
@@ -138,7 +137,7 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
     let products = is_reduced.then(|| REDUCED_PRECISION.to_string());
     let mut open: Vec<String> = products.into_iter().collect();
     open.extend(second_run::of_second_alone(job, index));
-    open.extend(environment(&job.phases[index]));
+    open.extend(environment(job, index));
     open.extend(followed(&job.phases[index]));
     open.extend(job.phases[index].assumed.iter().map(of_caller));
     if job.kind == GivenKind::ArgumentDump {
@@ -153,14 +152,24 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
     open
 }
 
-/// What the job reads that is not read here.
-fn environment(phase: &GivenPhase) -> Option<String> {
-    phase.reads.as_ref().map(|place| {
-        format!(
+/// What of the job's environment is not known.
+fn environment(job: &GivenJob, index: usize) -> Option<String> {
+    const DECIDE: &str = "NCCL_ALGO, NCCL_PROTO and NVTE_ALLOW_NONDETERMINISTIC_ALGO";
+    if let Some(place) = &job.phases[index].reads {
+        return Some(format!(
             "the job's environment: {} of the script is not read here, and may set any variable \
-             that the script does not set behind it, such as NCCL_ALGO, NCCL_PROTO and \
-             NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+             that the script does not set behind it, such as {DECIDE}",
             shown_at(place)
+        ));
+    }
+    let form = match job.kind {
+        GivenKind::ArgumentDump => "a log",
+        _ => "a list of arguments",
+    };
+    (!job.shows_environment(index)).then(|| {
+        format!(
+            "the job's environment: {form} does not show it, and variables such as {DECIDE} decide \
+             bits: what is not known is taken as not set"
         )
     })
 }
@@ -206,9 +215,17 @@ fn phase_index(job: &GivenJob, asked: usize, findings: &mut Findings) -> usize {
     count - 1
 }
 
-/// The fields of the first phase, where another one was asked for. Its findings are those of
-/// another recipe.
-fn first_fields(job: &GivenJob, catalogue: &Catalogue) -> CaseFields {
+/// The fields of the first phase: `own` are those of the phase `index`. Findings of another phase
+/// are those of another recipe.
+fn first_fields(
+    job: &GivenJob,
+    index: usize,
+    own: &CaseFields,
+    catalogue: &Catalogue,
+) -> CaseFields {
+    if index == 0 {
+        return own.clone();
+    }
     let mut scratch = Findings::default();
     let values = Values::read(&job.phases[0], catalogue, &mut scratch);
     fields::case_fields(job, &values, &job.environment(0), &mut scratch)

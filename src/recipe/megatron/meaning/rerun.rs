@@ -6,8 +6,8 @@ use super::values::{Value, Values};
 use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::ReshardLayout;
 
-/// A `ckpt-resume` test trains to the end, deletes the last checkpoint and trains again from the
-/// one before.
+/// A `ckpt-resume` test trains to the end, and trains again from the checkpoint of half its steps:
+/// `echo $((TRAIN_ITERS / 2)) > latest_checkpointed_iteration.txt` (`run_ci_test.sh`).
 pub(super) fn rerun(
     job: &GivenJob,
     phase: &GivenPhase,
@@ -19,7 +19,11 @@ pub(super) fn rerun(
     let interval = values.count("save_interval").map(u64::from);
     let restart = match (interval, train_iters) {
         (Some(interval), Some(steps)) if resumes && interval > 0 && interval < steps => {
-            u32::try_from((steps - 1) / interval * interval).ok()
+            let half = told_steps(values) / 2;
+            if !half.is_multiple_of(interval) || !(1..steps).contains(&half) {
+                findings.push(never_saved(values, half));
+            }
+            u32::try_from(half).ok().filter(|half| *half > 0)
         }
         _ => None,
     };
@@ -27,6 +31,27 @@ pub(super) fn rerun(
         restarts: restart.into_iter().collect(),
         resharding: resharding(job, phase, findings),
     }
+}
+
+/// The steps that `run_ci_test.sh` reads: `.MODEL_ARGS."--train-iters" // "100"`.
+fn told_steps(values: &Values<'_>) -> u64 {
+    let said = values.integer("train_iters");
+    said.map_or(100, |steps| u64::try_from(steps).unwrap_or_default())
+}
+
+/// That the test resumes from a step at which nothing is saved.
+fn never_saved(values: &Values<'_>, half: u64) -> Diagnostic {
+    let message = format!("this test resumes from step {half}, at which nothing is saved");
+    Diagnostic::error("resume-never-saved", message)
+        .at(
+            values.place("save_interval"),
+            format!("expected a divisor of {half}"),
+        )
+        .with_note(
+            "run_ci_test.sh resumes a ckpt-resume test from half of `--train-iters`, whatever is \
+             saved (tests/functional_tests/shell_test_utils)",
+        )
+        .with_help("save at half of the steps")
 }
 
 /// Arguments by which a run that loads a checkpoint leaves parts of it out.
@@ -116,19 +141,19 @@ fn folder<'v>(values: &'v Values<'_>, dest: &str) -> Option<Vec<&'v str>> {
     Some(path.collect())
 }
 
-/// A test's resume from another checkpoint than the last one but one that the first run saved.
+/// A test's resume from another checkpoint than the one of half its steps that the first run saved.
 fn other_checkpoint(values: &Values<'_>, findings: &mut Findings) {
     let mut refuse = |dest: &str, message: &str, label: &str| {
         let place = values.place(dest);
         findings.push(
             Diagnostic::error("not-simulated", message)
                 .at(place, label)
-                .with_note("a resume here goes on from the last checkpoint before the end"),
+                .with_note("a resume here goes on from the checkpoint of half the steps"),
         );
     };
     if values.is_given("ckpt_step") {
         let message = "`--ckpt-step` needs a resume from a step of its own";
-        refuse("ckpt_step", message, "not the last checkpoint");
+        refuse("ckpt_step", message, "not that of half the steps");
     }
     let is_written = |path: &Vec<&str>| !path.iter().any(|name| name.contains('$'));
     let (load, save) = (folder(values, "load"), folder(values, "save"));

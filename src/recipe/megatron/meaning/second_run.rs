@@ -4,14 +4,12 @@
 //! run that resumes (`RUN_NUMBER` 2) takes `MODEL_ARGS_2` where there is one, else `MODEL_ARGS`.
 
 use super::super::catalogue::{Catalogue, Effect};
+use super::super::given::{FIRST, SECOND};
 use super::super::{GivenJob, GivenPhase};
 use super::values::Values;
 use super::{UnderstandOptions, rerun, understand};
-use crate::diagnostic::{Diagnostic, Findings, escaped};
+use crate::diagnostic::{Diagnostic, Findings, Severity, escaped};
 use crate::recipe::{Recipe, ReshardLayout};
-
-const FIRST: &str = "MODEL_ARGS";
-const SECOND: &str = "MODEL_ARGS_2";
 
 /// Attributes that say how the same training lies on its ranks.
 const LAYOUT: [&str; 7] = [
@@ -44,7 +42,7 @@ pub(super) fn second_run(
     recipe: &Recipe,
     findings: &mut Findings,
 ) -> SecondRun {
-    let Some(index) = resumed_phase(job, first_index) else {
+    let Some(index) = job.resumed_phase(first_index) else {
         return SecondRun::Same;
     };
     let phase = &job.phases[index];
@@ -56,11 +54,15 @@ pub(super) fn second_run(
         phase: index,
         ..*options
     };
-    let second = understand(job, &options, &mut scratch).recipe;
+    let mut own = Findings::default();
+    let second = understand(job, &options, &mut own).recipe;
+    let is_refused = tell_errors(own, findings);
     let is_layout = differing.iter().all(|dest| LAYOUT.contains(dest));
     match second.and_then(|second| layout_of(recipe, &second)) {
         Some(layout) if is_layout && layout == recipe.own_layout() => SecondRun::Same,
         Some(layout) if is_layout => SecondRun::On(layout),
+        // What is wrong with it was told.
+        _ if is_refused => SecondRun::Other(format!("a resume with the arguments of {SECOND}")),
         _ => {
             findings.push(of_another(phase, &differing));
             SecondRun::Other(format!("a resume with the arguments of {SECOND}"))
@@ -68,13 +70,18 @@ pub(super) fn second_run(
     }
 }
 
-/// The phase that a `ckpt-resume` test resumes the phase `index` with, if it is another.
-fn resumed_phase(job: &GivenJob, index: usize) -> Option<usize> {
-    let is_first = job.resumes() && job.phases[index].name == FIRST;
-    let mut phases = job.phases.iter();
-    phases
-        .position(|phase| phase.name == SECOND)
-        .filter(|_| is_first)
+/// Hands errors of the second run on, but for what it needs: that is told as what differs. Whether
+/// there is one.
+fn tell_errors(own: Findings, findings: &mut Findings) -> bool {
+    let errors_before = findings.error_count();
+    let is_told = |finding: &Diagnostic| {
+        finding.severity == Severity::Error && finding.code != "not-simulated"
+    };
+    own.into_vec()
+        .into_iter()
+        .filter(is_told)
+        .for_each(|finding| findings.push(finding));
+    findings.error_count() > errors_before
 }
 
 /// What a check of the second run's arguments says nothing about.

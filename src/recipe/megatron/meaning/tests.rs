@@ -1,5 +1,7 @@
+mod counts;
 mod every_argument;
 mod full_size;
+mod neighbours;
 mod programs;
 mod resolved;
 mod restarts;

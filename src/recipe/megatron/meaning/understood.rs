@@ -125,7 +125,7 @@ pub struct Derivation {
 /// How a functional test runs the job more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rerun {
-    /// Steps after which a checkpoint is saved that the test resumes from: its first run ends at
+    /// The step that the test resumes from, half of `train_iters`: its first run ends at
     /// `train_iters`, its second starts here.
     pub restarts: Vec<u32>,
     /// The layout that the job is resumed on: that of `MODEL_ARGS_2`, else of a case's name
@@ -140,6 +140,9 @@ pub struct Understood {
     /// What the job asks for, by Megatron's names.
     #[serde(flatten)]
     pub fields: CaseFields,
+    /// As `fields`, of the phase that `recipe` is of.
+    #[serde(skip)]
+    pub own: CaseFields,
     /// The phase that `recipe` is of, from 0. The fields above are those of the first.
     pub phase: usize,
     pub world: World,

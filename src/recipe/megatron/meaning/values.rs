@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::catalogue::{Argument, Catalogue, Effect, Kind, Spelling};
 use super::super::{GivenArgument, GivenPhase, GivenValue};
+use super::counts;
 use super::parse::{Parsed, parse};
 use crate::diagnostic::{Diagnostic, Findings, Place, Severity, escaped, nearest};
 
@@ -68,7 +69,25 @@ impl<'a> Values<'a> {
             let reading = values.take(given, findings);
             values.readings.push(reading);
         }
+        values.tell_unset(phase, findings);
         values
+    }
+
+    /// Tells of used values that are not known here: of the last occurrence of an argument, which
+    /// counts.
+    fn tell_unset(&self, phase: &GivenPhase, findings: &mut Findings) {
+        for (given, reading) in phase.arguments.iter().zip(&self.readings) {
+            let Reading::Sets(dest) = reading else {
+                continue;
+            };
+            let setting = &self.settings[dest];
+            if let (Value::Variable(text), Effect::Used(_)) =
+                (&setting.value, setting.argument.effect)
+                && std::ptr::eq(setting.given, given)
+            {
+                findings.push(unset(setting.argument, text, given));
+            }
+        }
     }
 
     fn take(&mut self, given: &'a GivenArgument, findings: &mut Findings) -> Reading {
@@ -90,8 +109,10 @@ impl<'a> Values<'a> {
         };
         match parse(argument, spelling, &given.value) {
             Parsed::Value(value) => {
-                if let (Value::Variable(text), Effect::Used(_)) = (&value, argument.effect) {
-                    findings.push(unset(argument, text, given));
+                if let Some(finding) = out_of_range(argument, spelling, &value, given) {
+                    let reason = finding.message.clone();
+                    findings.push(finding);
+                    return Reading::Refused(reason);
                 }
                 let dest = argument.dest();
                 // `validate_args` makes none of no experts.
@@ -192,7 +213,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// A count; `None` where there is none or it is negative or absurd.
+    /// A count; `None` where there is none. One out of range was refused where it was read
+    /// ([`counts::range`]).
     pub fn count(&self, dest: &str) -> Option<u32> {
         u32::try_from(self.integer(dest)?).ok()
     }
@@ -280,6 +302,34 @@ fn same(word: &str, argument: &Argument) -> bool {
         }
         _ => word == argument.default,
     }
+}
+
+/// A number that no count is.
+fn out_of_range(
+    argument: &Argument,
+    spelling: Spelling,
+    value: &Value,
+    given: &GivenArgument,
+) -> Option<Diagnostic> {
+    let Value::Int(number) = value else {
+        return None;
+    };
+    let range = counts::range(argument).filter(|range| !range.contains(number))?;
+    let name = written(argument, spelling);
+    let expected = match *range.end() {
+        i64::MAX => format!("expected {} or more", range.start()),
+        most => format!("expected {} to {most}", range.start()),
+    };
+    let finding = Diagnostic::error("out-of-range", format!("`{name}` is {number}"))
+        .at(&given.value_place, expected);
+    Some(match argument.name {
+        "ddp-bucket-size" => finding.with_note(
+            "Megatron takes it: with fewer every parameter has a bucket of its own, which is 1 \
+             here; with more there is one bucket, and 4294967295 says so where no rank has more \
+             parameters",
+        ),
+        _ => finding,
+    })
 }
 
 fn unset(argument: &Argument, text: &str, given: &GivenArgument) -> Diagnostic {

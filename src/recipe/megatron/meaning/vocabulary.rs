@@ -33,7 +33,8 @@ pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (
         return derive(padded, "--padded-vocab-size".to_string());
     }
     let (size, source) = size(values, findings);
-    let size = size.saturating_add(natural("vocab_extra_ids").unwrap_or(0));
+    let extra = natural("vocab_extra_ids").filter(|_| has_extra_ids(values));
+    let size = size.saturating_add(extra.unwrap_or(0));
     if !values.flag("pad_vocab_size") {
         return derive(size, format!("{source}, not padded"));
     }
@@ -56,6 +57,18 @@ pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (
         padded,
         format!("{source}, padded to a multiple of {unit} x tensor_model_parallel_size {tp}"),
     )
+}
+
+/// Whether the tokenizer takes `--vocab-extra-ids`: of the others `build_tokenizer` makes none
+/// (`megatron/training/tokenizer/tokenizer.py`).
+pub(super) fn has_extra_ids(values: &Values<'_>) -> bool {
+    const WITH: [&str; 3] = [
+        "BertWordPieceLowerCase",
+        "BertWordPieceCase",
+        "SentencePieceTokenizer",
+    ];
+    let tokenizer = values.text("tokenizer_type");
+    tokenizer.is_some_and(|tokenizer| WITH.contains(&tokenizer))
 }
 
 /// Tokenizers that take their size from `--vocab-size`, and what they add to it: an end of

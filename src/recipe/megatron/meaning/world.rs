@@ -1,7 +1,7 @@
 //! How many ranks a job has.
 
 use super::super::catalogue::hydra::{DEVICES, NODES};
-use super::super::{GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable, setting};
+use super::super::{GivenJob, GivenKind, GivenPhase, GivenValue, GivenVariable};
 use super::understood::{JudgedArgument, Verdict, World, WorldBasis};
 use super::values::Values;
 use crate::diagnostic::{Diagnostic, Findings, escaped};
@@ -230,22 +230,29 @@ fn of_test(job: &GivenJob, index: usize) -> Option<World> {
     })
 }
 
+/// The last number that one of the variables `names` has, and its name.
+fn number(job: &GivenJob, index: usize, names: &[&str]) -> Option<(String, u32)> {
+    let variables = job.variables(index).rev();
+    let is_named = |variable: &&GivenVariable| names.contains(&variable.name.as_str());
+    variables.filter(is_named).find_map(|variable| {
+        let value = variable.value.trim().parse().ok()?;
+        Some((variable.name.clone(), value))
+    })
+}
+
 fn per_node(job: &GivenJob, index: usize) -> Option<World> {
-    let number = |names: &[&str]| -> Option<(String, u32)> {
-        let variables = job.variables(index).rev();
-        let is_named = |variable: &&GivenVariable| names.contains(&variable.name.as_str());
-        variables.filter(is_named).find_map(|variable| {
-            let value = variable.value.trim().parse().ok()?;
-            Some((variable.name.clone(), value))
-        })
-    };
+    let phase = &job.phases[index];
+    if phase.is_alone {
+        return alone(job, index);
+    }
     let basis = match job.kind {
         GivenKind::CommandLine => WorldBasis::Launcher,
         GivenKind::FunctionalTest | GivenKind::ArgumentDump => WorldBasis::GpusPerNode,
     };
-    // `mpirun -np N`, `srun -n N`: what the launch itself says comes first.
-    let own = setting(&job.phases[index].variables, "WORLD_SIZE");
-    let own = own.filter(|_| job.kind == GivenKind::CommandLine);
+    // `mpirun -np N`, `srun -n N`: what the launch itself says comes last in the list.
+    let is_size = |given: &&GivenVariable| matches!(&*given.name, "WORLD_SIZE" | "GPUS_PER_NODE");
+    let own = phase.variables.iter().rfind(is_size);
+    let own = own.filter(|given| given.name == "WORLD_SIZE" && job.kind == GivenKind::CommandLine);
     if let Some(size) = own.and_then(|given| given.value.trim().parse().ok()) {
         return Some(World {
             size,
@@ -253,30 +260,54 @@ fn per_node(job: &GivenJob, index: usize) -> Option<World> {
             reason: format!("the launcher starts {size} processes"),
         });
     }
-    if let Some((name, gpus)) = number(&["GPUS_PER_NODE"]) {
-        let nodes = number(&["NNODES", "NUM_NODES"]);
-        let mut all = job.variables(index).rev();
-        let named = |given: &&GivenVariable| matches!(&*given.name, "NNODES" | "NUM_NODES");
-        if let (None, Some(unread)) = (&nodes, all.find(named)) {
-            let (given, value) = (&unread.name, &unread.value);
-            return Some(World {
-                size: gpus,
-                basis: WorldBasis::Assumed,
-                reason: format!("{name} {gpus}, and one node assumed: {given} is `{value}`"),
-            });
-        }
-        let (nodes_name, nodes) = nodes.unwrap_or(("nodes".to_string(), 1));
-        return Some(World {
-            size: gpus.saturating_mul(nodes),
-            basis,
-            reason: format!("{name} {gpus} x {nodes_name} {nodes}"),
-        });
+    if let Some(world) = of_nodes(job, index, basis) {
+        return Some(world);
     }
-    let (name, size) = number(&["WORLD_SIZE"])?;
+    let (name, size) = number(job, index, &["WORLD_SIZE"])?;
     Some(World {
         size,
         basis: WorldBasis::Launcher,
         reason: format!("{name} {size}"),
+    })
+}
+
+/// `GPUS_PER_NODE` times `NNODES`.
+fn of_nodes(job: &GivenJob, index: usize, basis: WorldBasis) -> Option<World> {
+    let (name, gpus) = number(job, index, &["GPUS_PER_NODE"])?;
+    let nodes = number(job, index, &["NNODES", "NUM_NODES"]);
+    let mut all = job.variables(index).rev();
+    let named = |given: &&GivenVariable| matches!(&*given.name, "NNODES" | "NUM_NODES");
+    if let (None, Some(unread)) = (&nodes, all.find(named)) {
+        let (given, value) = (&unread.name, &unread.value);
+        return Some(World {
+            size: gpus,
+            basis: WorldBasis::Assumed,
+            reason: format!("{name} {gpus}, and one node assumed: {given} is `{value}`"),
+        });
+    }
+    let (nodes_name, nodes) = nodes.unwrap_or(("nodes".to_string(), 1));
+    Some(World {
+        size: gpus.saturating_mul(nodes),
+        basis,
+        reason: format!("{name} {gpus} x {nodes_name} {nodes}"),
+    })
+}
+
+/// `int(os.getenv("WORLD_SIZE", '1'))` (`megatron/training/arguments.py`): nothing else is read
+/// where no launcher is. Without it, whoever runs the script is taken to start it on each GPU.
+fn alone(job: &GivenJob, index: usize) -> Option<World> {
+    if let Some((name, size)) = number(job, index, &["WORLD_SIZE"]) {
+        return Some(World {
+            size,
+            basis: WorldBasis::Launcher,
+            reason: format!("{name} {size}, which a program without a launcher reads"),
+        });
+    }
+    let counted = of_nodes(job, index, WorldBasis::Assumed)?;
+    let reason = &counted.reason;
+    Some(World {
+        reason: format!("{reason} assumed: a program without a launcher reads WORLD_SIZE alone"),
+        ..counted
     })
 }
 

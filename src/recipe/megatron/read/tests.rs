@@ -183,6 +183,10 @@ MODEL_ARGS:
   --o: yes
   --p: 0x10
   --q: 1_000
+  --r: True
+  --s: \"'a  b' c\"
+  --t: \"-1 x\"
+  --u: -.5
 ");
     let text = |text: &str| GivenValue::Text(text.into());
     let list = |words: &[&str]| GivenValue::List(words.iter().map(|w| w.to_string()).collect());
@@ -204,6 +208,11 @@ MODEL_ARGS:
         text("yes"),
         text("0x10"),
         text("1_000"),
+        // Text is compared: only `true` is a switch's.
+        text("True"),
+        text("a  b c"),
+        text("-1 x"),
+        text("-.5"),
     ];
     let values: Vec<_> = job.phases[0]
         .arguments
@@ -226,6 +235,8 @@ fn odd_values_are_told() {
     assert_eq!(codes("--a: [b, c]"), ["launch-words"]);
     assert_eq!(codes("--a: null"), ["launch-words"]);
     assert_eq!(codes("--a: ~"), ["launch-words"]);
+    assert_eq!(codes("--a: TRUE"), ["launch-words"]);
+    assert_eq!(codes("--a: False"), ["launch-words"]);
     assert_eq!(codes("a.b: null"), [""; 0]);
     assert_eq!(codes("a.b:"), [""; 0]);
     assert_eq!(codes("a.b: False"), [""; 0]);
@@ -252,6 +263,30 @@ fn broken_files_are_refused_with_their_places() {
     refused("MODEL_ARGS:\n  --a: {b: 1}\n", "wrong-type", 2);
     refused("MODEL_ARGS:\n  --a: [[b]]\n", "wrong-type", 2);
     refused("MODEL_ARGS:\n  --a: |\n    x\n    y\n", "wrong-type", 3);
+    refused(
+        "MODEL_ARGS: {--a: 1}\nENV_VARS:\n  A: |\n    x\n    B=y\n",
+        "wrong-type",
+        4,
+    );
+    // What `xargs`, `eval` and argparse stumble over, or take for something else.
+    for value in [
+        "\"[a --seed 77]\"",
+        "[a, --bf16]",
+        "--bf16",
+        "-1e-3",
+        "\"#1\"",
+        "it's",
+        "a;b",
+        "a&b",
+        "'`a`'",
+        "'a\"b'",
+        "\"[a b;c]\"",
+    ] {
+        refused(&format!("MODEL_ARGS:\n  --a: {value}\n"), "wrong-value", 2);
+    }
+    for value in ["a b;c", "a#b", "a#b c&d", "([0]*4)", "a*b", "Et|(tt|)*6mL"] {
+        job(&format!("MODEL_ARGS:\n  --a: {value}\n"));
+    }
     refused("MODEL_ARGS:\n  --b: 1\n  --a:\n", "empty-value", 3);
     refused("MODEL_ARGS:\n  --b: 1\n  --a: \" \"\n", "empty-value", 3);
     refused("MODEL_ARGS:\n  --a b: 1\n", "bad-flag", 2);

@@ -242,7 +242,14 @@ type Pair = fn() -> [Read; 2];
 
 /// Arguments that the lines of [`leads_nowhere`] cannot vary, each with a job that says it and one
 /// that does not.
-const APART: [(&str, Pair); 4] = [
+const APART: [(&str, Pair); 5] = [
+    // Few tokenizers read it.
+    ("vocab-extra-ids", || {
+        ["1", "1000"].map(|ids| {
+            let bert = "--tokenizer-type BertWordPieceLowerCase";
+            line("", &format!("{bert} --vocab-extra-ids {ids}"))
+        })
+    }),
     // The small model has it.
     ("bf16", || [line("", ""), without("--bf16", "")]),
     // They stand in the place of the small model's own.
@@ -255,7 +262,7 @@ const APART: [(&str, Pair); 4] = [
             .map(|length| without("--seq-length 64", length))
     }),
     // Only a test that resumes reads it.
-    ("save-interval", || ["2", "3"].map(resumed)),
+    ("save-interval", || ["2", "5"].map(resumed)),
 ];
 
 /// The small model without some of its words, and with others.

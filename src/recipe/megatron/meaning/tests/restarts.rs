@@ -59,7 +59,7 @@ fn a_job_that_leaves_state_out_of_what_it_saved_itself_is_another() {
 
 #[test]
 fn a_test_that_resumes_from_another_checkpoint_is_another() {
-    let saved = "--save-interval: 2; --save: ";
+    let saved = "--save-interval: 5; --save: ";
     for (entries, test_type, is_sound) in [
         ("/a; --load: /a", "ckpt-resume", true),
         ("/a; --load: /b", "ckpt-resume", false),
@@ -76,6 +76,29 @@ fn a_test_that_resumes_from_another_checkpoint_is_another() {
         let codes: Vec<_> = errors(&read).iter().map(|found| found.code).collect();
         let expected: &[&str] = if is_sound { &[] } else { &["not-simulated"] };
         assert_eq!(codes, expected, "{entries}");
+    }
+}
+
+/// `echo $((TRAIN_ITERS / 2))`, run_ci_test.sh.
+#[test]
+fn a_test_is_resumed_from_half_its_steps() {
+    let of = |steps: u32, interval: u32| {
+        let entries = entries().replace("--train-iters: 10", &format!("--train-iters: {steps}"));
+        let saves = format!("  --save: /a\n  --load: /a\n  --save-interval: {interval}\n");
+        let text = format!("MODEL_ARGS:\n{entries}{saves}TEST_TYPE: ckpt-resume\n");
+        let name = "test_cases/gpt/a/model_config.yaml";
+        understood(name, &text, UnderstandOptions::default())
+    };
+    for (steps, interval, half) in [(100, 25, 50), (100, 10, 50), (10, 5, 5), (10, 1, 5)] {
+        let read = of(steps, interval);
+        assert_eq!(read.understood.rerun.restarts, [half], "{steps} {interval}");
+        assert!(read.understood.recipe.is_some(), "{:?}", read.findings);
+    }
+    for interval in [20, 30, 60, 51, 99] {
+        let read = of(100, interval);
+        let codes: Vec<_> = errors(&read).iter().map(|found| found.code).collect();
+        assert_eq!(codes, ["resume-never-saved"], "{interval}");
+        assert!(read.understood.recipe.is_none());
     }
 }
 

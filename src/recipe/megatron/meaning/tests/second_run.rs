@@ -130,3 +130,26 @@ fn the_second_run_alone_says_that_its_resume_is_not_the_tests() {
     assert!(!said(&resumed(DET, "", "regular", 1)));
     assert!(!said(&resumed("", "", "ckpt-resume", 0)));
 }
+
+#[test]
+fn a_second_run_that_is_refused_is_told_of() {
+    for (second, word) in [
+        ("--loss-scale: 3.0", "differing: loss-scale"),
+        (
+            "--inference-rng-tracker: true",
+            "differing: inference-rng-tracker",
+        ),
+        (
+            "--log-max-attention-logit: true",
+            "differing: log-max-attention-logit",
+        ),
+        ("--ddp-bucket-size: -5", "`--ddp-bucket-size` is -5"),
+    ] {
+        let read = resumed("", second, "ckpt-resume", 0);
+        let found = errors(&read);
+        assert_eq!(found.len(), 1, "{second}: {found:?}");
+        let said = format!("{} {}", found[0].message, found[0].notes.join(" "));
+        assert!(said.contains(word), "{second}: {said}");
+        assert!(read.understood.recipe.is_none(), "{second}");
+    }
+}
