@@ -81,11 +81,16 @@ fn one_placement_is_equal_to_itself_until_the_environment_changes() {
     );
 }
 
-/// What `check` says of the same pair: it is divergent where the plans part.
+/// The name of an allocation is nothing that a plan depends on.
 #[test]
 fn a_hash_is_the_same_for_the_same_plans() {
     let hash = |topology: &str| text(&["hash", QUICKSTART, "--topology", topology], 0);
-    assert_eq!(hash(BLOCK), hash(BLOCK));
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = folder.path().join("other.toml");
+    let renamed = std::fs::read_to_string(BLOCK).expect("it is shipped");
+    let renamed = renamed.replace("name = \"block-2x8\"", "name = \"other\"");
+    std::fs::write(&other, renamed).expect("it is written");
+    assert_eq!(hash(BLOCK), hash(&other.display().to_string()));
     assert_ne!(hash(BLOCK), hash(PLANE));
     let shown = object(&["show", QUICKSTART, "--topology", BLOCK], 0);
     assert_eq!(hash(BLOCK).trim(), shown["hash"].as_str().expect("a hash"));
@@ -127,7 +132,8 @@ fn a_job_of_2432_gpus_has_plans() {
          sequence_parallel = true\nnum_layers = 120\nhidden_size = 16384\nffn_hidden_size = 65536\n\
          num_attention_heads = 128\nseq_length = 4096\npadded_vocab_size = 131072\n\
          micro_batch_size = 1\nglobal_batch_size = 304\ntrain_iters = 800\nlr = 1e-4\nbf16 = true\n\
-         use_distributed_optimizer = true\noverlap_grad_reduce = true\n[env]\nNCCL_ALGO = \"Ring\"\n",
+         use_distributed_optimizer = true\noverlap_grad_reduce = true\n\
+         [env]\nNCCL_ALGO = \"Ring\"\n",
     );
     let by_8 = write(
         "by-8.toml",
@@ -198,6 +204,30 @@ fn what_is_wrong_is_said_with_its_place() {
         "NCCL_ALGO",
     ];
     assert!(text(&env, 2).contains("expected NAME=VALUE"));
+    let typo = [
+        "diff",
+        QUICKSTART,
+        "--topology",
+        BLOCK,
+        "--env",
+        "NCCL_BUFSIZE=8192",
+    ];
+    assert!(text(&typo, 2).contains("did you mean `NCCL_BUFFSIZE`?"));
+    assert!(object(&typo, 2)["findings"][0]["message"].is_string());
+    let small = ["show", "scenarios/vacuous.toml", "--topology", BLOCK];
+    assert!(text(&small, 2).contains("how large the job's model is"));
+}
+
+/// What a variable leaves open is assumed, and told.
+#[test]
+fn an_algorithm_of_another_function_pins_nothing() {
+    let assumed = |algo: &str| {
+        let set = format!("recipe.env.NCCL_ALGO={algo}");
+        let shown = object(&["show", QUICKSTART, "--topology", BLOCK, "--set", &set], 0);
+        shown["assumed"].to_string()
+    };
+    assert!(assumed("'allreduce:ring'").contains("NCCL_ALGO does not speak of ReduceScatter"));
+    assert!(!assumed("'Ring'").contains("NCCL_ALGO"));
 }
 
 /// Without pins the plans rest on what NCCL would find out itself: that is said.

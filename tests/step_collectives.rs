@@ -115,7 +115,11 @@ fn ran(scenario: &Scenario) -> Counted {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..Default::default()
+    })]
     #[test]
     fn a_step_does_what_is_listed(recipe in strategies::ordered_recipes_within(LIMITS)) {
         prop_assume!(recipe.ddp == bitproof::recipe::DataParallelKind::Megatron);

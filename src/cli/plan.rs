@@ -6,12 +6,14 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::JobArgs;
-use super::output::{self, ObjectFormat, talk, warn};
+use super::output::{self, ObjectFormat, warn};
 use crate::diagnostic::{Diagnostic, Place, Source, nearest};
-use crate::prove::job_plans::{JobPlans, differences};
+use crate::plan::PLAN_BASIS;
+use crate::prove::job_plans::{CollectivePlans, JobPlans, differences};
 use crate::recipe::Recipe;
+use crate::recipe::nccl::SIMULATED;
 use crate::report::Exit;
-use crate::report::plans::{NamedPlans, diff_to_human, diff_to_json, hex};
+use crate::report::plans::{Expression, NamedPlans, diff_to_human, diff_to_json, hex};
 use crate::scenario::{Job, Overrides, placed};
 
 #[derive(Debug, Args)]
@@ -114,9 +116,7 @@ impl GivenJob {
             ..Overrides::default()
         };
         let job = Job::load(&self.recipe, &overrides)?;
-        if self.format == ObjectFormat::Human {
-            warn(&job.warnings);
-        }
+        warn(&job.warnings);
         Ok(job.recipe)
     }
 
@@ -124,19 +124,18 @@ impl GivenJob {
         self.recipe.display().to_string()
     }
 
-    fn write(&self, human: &str, json: &serde_json::Value) -> bool {
-        match self.format {
-            ObjectFormat::Human => output::write(human),
-            ObjectFormat::Json => output::write_json(json),
-        }
+    fn is_json(&self) -> bool {
+        self.format == ObjectFormat::Json
     }
 }
 
 fn plans(given: &GivenJob, recipe: &Recipe, topology: &Path) -> Result<JobPlans, Vec<Diagnostic>> {
     let allocation = placed(topology, recipe)?;
+    let name = allocation.name.clone();
     JobPlans::of(recipe, allocation).map_err(|error| {
         let file = Source::new(given.name(), "");
-        let finding = Diagnostic::error("no-plan", error.to_string());
+        let message = format!("{error} (on {name})");
+        let finding = Diagnostic::error("no-plan", message);
         vec![finding.at(&Place::new(&file, 0..0), "of this job")]
     })
 }
@@ -159,27 +158,44 @@ fn show(args: &ShowArgs) -> Result<Exit, Vec<Diagnostic>> {
     if let Some(only) = only.filter(|only| plans.find(only).is_none()) {
         return Err(vec![no_such_collective(only, &plans)]);
     }
-    let (mut human, mut json) = (named.to_human(only), named.to_json(only));
-    if let (Some(one), Some(element)) = (only.and_then(|only| plans.find(only)), args.element) {
-        let most = one.collective.elements;
-        if element >= most {
-            let text = element.to_string();
-            let asked = Source::new("--element", text.as_str());
-            let name = &one.collective.name;
-            let message = format!("`{name}` has no element {text}: expected 0 to {}", most - 1);
-            let place = Place::new(&asked, 0..text.len());
-            return Err(vec![
-                Diagnostic::error("out-of-range", message).at(&place, "asked for here"),
-            ]);
+    let asked = only.and_then(|only| plans.find(only)).zip(args.element);
+    let expressions = match asked {
+        Some((one, element)) => Some(expressions(&named, one, element)?),
+        None => None,
+    };
+    if given.is_json() {
+        let mut object = named.to_json(only);
+        if let Some(expressions) = expressions {
+            object["element"] = json!({ "element": args.element, "expressions": expressions });
         }
-        let expressions = named.expressions(one, element);
-        human.push('\n');
-        expressions
-            .iter()
-            .for_each(|one| human.push_str(&one.to_human()));
-        json["element"] = json!({ "element": element, "expressions": expressions });
+        return written(output::write_json(&object), Exit::Proved);
     }
-    written(given.write(&human, &json), Exit::Proved)
+    let mut text = named.to_human(only);
+    for expression in expressions.iter().flatten() {
+        text.push('\n');
+        text.push_str(&expression.to_human());
+    }
+    written(output::write(&text), Exit::Proved)
+}
+
+/// How an element that the collective has is added.
+fn expressions(
+    named: &NamedPlans<'_>,
+    one: &CollectivePlans,
+    element: u64,
+) -> Result<Vec<Expression>, Vec<Diagnostic>> {
+    let most = one.collective.elements;
+    if element < most {
+        return Ok(named.expressions(one, element));
+    }
+    let text = element.to_string();
+    let asked = Source::new("--element", text.as_str());
+    let name = &one.collective.name;
+    let message = format!("`{name}` has no element {text}: expected 0 to {}", most - 1);
+    let place = Place::new(&asked, 0..text.len());
+    Err(vec![
+        Diagnostic::error("out-of-range", message).at(&place, "asked for here"),
+    ])
 }
 
 fn no_such_collective(name: &str, plans: &JobPlans) -> Diagnostic {
@@ -202,8 +218,8 @@ fn diff(args: &DiffArgs) -> Result<Exit, Vec<Diagnostic>> {
         [one] if !args.env.is_empty() => (one, one),
         [first, second] => (first, second),
         _ => {
-            talk("two sides are compared: give `--topology` twice, or once with `--env`");
-            return Ok(Exit::Usage);
+            let message = "two sides are compared: give `--topology` twice, or once with `--env`";
+            return Err(vec![Diagnostic::error("usage", message)]);
         }
     };
     let recipe = given.recipe()?;
@@ -219,30 +235,45 @@ fn diff(args: &DiffArgs) -> Result<Exit, Vec<Diagnostic>> {
     let found = differences(&a, &b);
     let unplaced =
         |error: crate::plan::PlanError| vec![Diagnostic::error("no-plan", error.to_string())];
-    let human = diff_to_human([&x, &y], &found).map_err(unplaced)?;
-    let json = diff_to_json([&x, &y], &found).map_err(unplaced)?;
     let exit = match found[..] {
         [] => Exit::Proved,
         _ => Exit::Divergent,
     };
-    written(given.write(&human, &json), exit)
+    let is_written = match given.is_json() {
+        true => output::write_json(&diff_to_json([&x, &y], &found).map_err(unplaced)?),
+        false => output::write(&diff_to_human([&x, &y], &found).map_err(unplaced)?),
+    };
+    written(is_written, exit)
 }
 
 /// The recipe with other variables in its environment.
 fn changed(recipe: &Recipe, env: &[String]) -> Result<Recipe, Vec<Diagnostic>> {
     let mut changed = recipe.clone();
     for text in env {
-        let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            let asked = Source::new("--env", text.as_str());
-            let place = Place::new(&asked, 0..text.len());
-            let message = format!("`{text}` sets no variable: expected NAME=VALUE");
-            return Err(vec![
-                Diagnostic::error("env-name", message).at(&place, "given here"),
-            ]);
-        };
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        if !text.contains('=') || !SIMULATED.contains(&name) {
+            return Err(vec![no_such_variable(text, name)]);
+        }
         changed.env.insert(name.to_string(), value.to_string());
     }
     Ok(changed)
+}
+
+/// A variable of which no plan is made must not look as if it changed none.
+fn no_such_variable(text: &str, name: &str) -> Diagnostic {
+    let asked = Source::new("--env", text);
+    let place = Place::new(&asked, 0..text.len());
+    let message = match text.contains('=') {
+        true => format!("what `{name}` does to plans is not known"),
+        false => format!("`{text}` sets no variable: expected NAME=VALUE"),
+    };
+    let help = match nearest(name, SIMULATED) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("known are {}", SIMULATED.join(", ")),
+    };
+    Diagnostic::error("env-name", message)
+        .at(&place, "given here")
+        .with_help(help)
 }
 
 fn hash(args: &HashArgs) -> Result<Exit, Vec<Diagnostic>> {
@@ -250,10 +281,15 @@ fn hash(args: &HashArgs) -> Result<Exit, Vec<Diagnostic>> {
     let recipe = given.recipe()?;
     let plans = plans(given, &recipe, &args.topology)?;
     let hash = hex(&plans.hash());
-    let object = json!({
-        "recipe": given.name(),
-        "topology": plans.allocation().name,
-        "hash": hash,
-    });
-    written(given.write(&format!("{hash}\n"), &object), Exit::Proved)
+    let is_written = match given.is_json() {
+        true => output::write_json(&json!({
+            "recipe": given.name(),
+            "topology": plans.allocation().name,
+            "basis": PLAN_BASIS,
+            "assumed": plans.assumed,
+            "hash": hash,
+        })),
+        false => output::write(&format!("{hash}\n")),
+    };
+    written(is_written, Exit::Proved)
 }

@@ -113,7 +113,7 @@ fn arithmetic(request: &Request<'_>, ranks: u32) -> Result<Arithmetic, PlanError
 
 /// How NCCL carries an operation out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Choice {
+pub struct CarriedOut {
     pub algorithm: Algorithm,
     pub protocol: Protocol,
     /// Channels that carry something.
@@ -124,11 +124,11 @@ pub struct Choice {
 
 /// What NCCL does with a request before it looks at a ring or tree. `None` where the request is no
 /// sum of NCCL's.
-pub(super) fn choice(
+pub(super) fn carried_out(
     environment: &Environment,
     communicator: &Communicator,
     request: &Request<'_>,
-) -> Result<Option<Choice>, PlanError> {
+) -> Result<Option<CarriedOut>, PlanError> {
     let adds = matches!(
         request.collective,
         Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce { .. }
@@ -139,7 +139,7 @@ pub(super) fn choice(
     let chosen = Chosen::of(environment, communicator, request)?;
     let by_rings = request.collective == Collective::AllReduce && chosen.by == PartitionedBy::Ring;
     let chunk = || chosen.protocol.ring_chunk_bytes(environment.buffer_bytes);
-    Ok(Some(Choice {
+    Ok(Some(CarriedOut {
         algorithm: chosen.algorithm,
         protocol: chosen.protocol,
         channels: chosen.parts.len() as u32,

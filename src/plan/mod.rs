@@ -46,7 +46,7 @@ mod tree;
 mod walk;
 
 pub use arranged::{Carrier, arranged};
-pub use build::Choice;
+pub use build::CarriedOut;
 pub use canonical::Digest;
 pub use channels::{Channel, Communicator};
 pub use request::{Backend, Collective, PLAN_BASIS, PlanError, Reduction, Request};

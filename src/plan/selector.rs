@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::numerics::Dtype;
 use crate::plan::Plan;
-use crate::plan::build::{self, Choice};
+use crate::plan::build::{self, CarriedOut};
 use crate::plan::channels::Communicator;
 use crate::plan::request::{Backend, Collective, PlanError, Reduction, Request};
 use crate::recipe::nccl::Environment;
@@ -81,9 +81,9 @@ impl Selector {
     }
 
     /// How NCCL carries the operation out; `None` where it is no sum of NCCL's.
-    pub fn choice(&self, request: &Request<'_>) -> Result<Option<Choice>, PlanError> {
+    pub fn carried_out(&self, request: &Request<'_>) -> Result<Option<CarriedOut>, PlanError> {
         let communicator = self.communicator(request.members)?;
-        build::choice(&self.environment, &communicator, request)
+        build::carried_out(&self.environment, &communicator, request)
     }
 
     /// The communicator of `members`, shared by all groups of its shape.

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use crate::job::BucketError;
 use crate::plan::{
-    Backend, Choice, Collective, Digest, Environment, EnvironmentError, Plan, PlanError, Request,
-    Selector,
+    Backend, CarriedOut, Digest, Environment, EnvironmentError, Plan, PlanError, Request, Selector,
 };
 use crate::recipe::{DataParallelKind, DistributedBackend, Recipe};
 use crate::topology::{Allocation, ChannelGraph};
-use crate::train::{StepCollective, TrainOptions, step_collectives};
+use crate::train::{LayoutError, StepCollective, TrainOptions, step_collectives};
 use crate::world::Communicator;
 
 /// Why a job has no plans.
@@ -28,6 +27,10 @@ pub enum JobPlanError {
     },
     #[error(transparent)]
     Buckets(#[from] BucketError),
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error("a batch of more than {} samples", u32::MAX)]
+    Batch,
     #[error(
         "the buckets of torch's DistributedDataParallel are not listed: `ddp` must be megatron"
     )]
@@ -40,11 +43,10 @@ pub struct CollectivePlans {
     pub collective: StepCollective,
     /// Ranks of a group.
     pub ranks: u32,
-    /// How NCCL carries it out, on the first group's communicator; `None` where the sum is not
-    /// NCCL's.
-    pub choice: Option<Choice>,
     /// One for each of the collective's groups.
     pub plans: Vec<Arc<Plan>>,
+    /// How NCCL carries each out; `None` where the sum is not NCCL's.
+    pub carried_out: Vec<Option<CarriedOut>>,
 }
 
 /// All collectives of a step on one allocation.
@@ -68,9 +70,14 @@ impl JobPlans {
         let environment =
             Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
         let options = TrainOptions::from(recipe);
+        options.layout.check()?;
+        // A full size that is written beside a small recipe may multiply to any batch.
+        if recipe.global_batch_size == u32::MAX {
+            return Err(JobPlanError::Batch);
+        }
         let mut plans = JobPlans {
             collectives: Vec::new(),
-            assumed: assumed(recipe, &allocation),
+            assumed: assumed(recipe, &environment, &allocation),
             communicators: options.layout.communicators(),
             selector: Selector::new(allocation, environment),
             backend: match recipe.distributed_backend {
@@ -111,16 +118,19 @@ impl JobPlans {
             reduction: collective.reduction,
         };
         let groups = 0..collective.groups.len();
-        let plans = groups.map(|place| self.selector.plan(&request(place)));
+        let plans = groups.clone();
+        let plans = plans.map(|place| self.selector.plan(&request(place)));
+        let carried_out = groups.map(|place| self.selector.carried_out(&request(place)));
         Ok(CollectivePlans {
             ranks: members(0).len() as u32,
-            choice: self.selector.choice(&request(0))?,
             plans: plans.collect::<Result<_, _>>()?,
+            carried_out: carried_out.collect::<Result<_, _>>()?,
             collective,
         })
     }
 
-    /// One hash of all collectives: their names, sizes and types, and the plan of each group.
+    /// One hash of all collectives: their names, how often each is done, the ranks of each group in
+    /// order, and their plan, which has the operation, the sizes and the types in it.
     pub fn hash(&self) -> Digest {
         let mut hasher = blake3::Hasher::new_derive_key("bitproof plans of a job");
         let mut known = Hashes::default();
@@ -131,7 +141,12 @@ impl JobPlans {
                 .update(name);
             hasher.update(&one.collective.times.to_le_bytes());
             hasher.update(&(one.plans.len() as u64).to_le_bytes());
-            for plan in &one.plans {
+            for (group, plan) in one.collective.groups.iter().zip(&one.plans) {
+                let ranks = &self.communicators[group.0 as usize].ranks;
+                hasher.update(&(ranks.len() as u64).to_le_bytes());
+                for rank in ranks.iter() {
+                    hasher.update(&rank.to_le_bytes());
+                }
                 hasher.update(&known.of(plan));
             }
         }
@@ -147,7 +162,7 @@ impl JobPlans {
         let communicator = self.selector.communicator(&group.ranks)?;
         let environment = self.selector.environment();
         let channels = communicator.channels(environment.min_channels, environment.max_channels);
-        let used = one.choice.map_or(0, |choice| choice.channels as usize);
+        let used = one.carried_out[place].map_or(0, |how| how.channels as usize);
         let global = |local: &u32| group.ranks[*local as usize];
         let rings = channels.into_iter().take(used);
         Ok(rings
@@ -158,35 +173,28 @@ impl JobPlans {
 
 /// What a plan needs to know and nobody has said. On real machines NCCL finds these out by itself:
 /// where it finds something else, the plans are others.
-fn assumed(recipe: &Recipe, allocation: &Allocation) -> Vec<String> {
+fn assumed(recipe: &Recipe, environment: &Environment, allocation: &Allocation) -> Vec<String> {
     if recipe.distributed_backend == DistributedBackend::Gloo {
         return Vec::new();
     }
+    let mut list = environment.assumed(&recipe.nccl_reductions());
     let is_set = |name: &str| recipe.env.get(name).is_some_and(|value| !value.is_empty());
-    let mut list = Vec::new();
-    let mut open = |is_open: bool, what: &str| {
-        if is_open {
-            list.push(what.to_string());
-        }
-    };
-    open(
-        !is_set("NCCL_ALGO"),
-        "NCCL_ALGO: Ring, as in Megatron-LM's deterministic mode",
-    );
-    open(!is_set("NCCL_PROTO"), "NCCL_PROTO: Simple");
-    open(
-        !is_set("NCCL_MIN_NCHANNELS") || !is_set("NCCL_MAX_NCHANNELS"),
-        "NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS: two channels for each ring of the topology",
-    );
-    open(
-        recipe.env.get("NCCL_TUNER_PLUGIN").map(String::as_str) != Some("none"),
-        "NCCL_TUNER_PLUGIN: no plugin chooses otherwise",
-    );
+    if !is_set("NCCL_MIN_NCHANNELS") || !is_set("NCCL_MAX_NCHANNELS") {
+        let channels = "how many channels NCCL has: NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS are \
+                        not both set, and two for each ring of the topology are assumed";
+        list.push(channels.to_string());
+    }
+    if recipe.env.get("NCCL_TUNER_PLUGIN").map(String::as_str) != Some("none") {
+        list.push("that no tuner plugin chooses otherwise: NCCL_TUNER_PLUGIN is not none".into());
+    }
     let topology = &allocation.topology;
-    open(
-        topology.graph == ChannelGraph::ascending(topology.gpus_per_node()),
-        "rings within a node: one, GPUs in ascending order (the file's `[nccl]` has no other)",
-    );
+    if topology.graph == ChannelGraph::ascending(topology.gpus_per_node()) {
+        let rings = "the rings within a node: one is assumed, GPUs in ascending order, as the \
+                     topology's `[nccl]` has no other";
+        list.push(rings.to_string());
+    }
+    let variables = recipe.variables_not_covered();
+    list.extend(variables.map(|(name, what)| format!("that {name} changes no plan: {what}")));
     list
 }
 
@@ -221,7 +229,7 @@ pub struct Difference {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The library carries it out otherwise.
-    Choice(Choice, Choice),
+    CarriedOut(CarriedOut, CarriedOut),
     /// Alike but for the order of the ranks on rings, or in trees.
     Order,
 }
@@ -245,24 +253,11 @@ pub fn differences(a: &JobPlans, b: &JobPlans) -> Vec<Difference> {
             groups: differing.len() as u32,
             ranges: x.differing_ranges(y),
             first_group,
-            cause: match (one.choice, other.choice) {
-                (Some(x), Some(y)) if x != y => Cause::Choice(x, y),
+            cause: match (one.carried_out[first_group], other.carried_out[first_group]) {
+                (Some(x), Some(y)) if x != y => Cause::CarriedOut(x, y),
                 _ => Cause::Order,
             },
         })
     };
     both.enumerate().filter_map(difference).collect()
-}
-
-/// What a collective is called in reports.
-pub const fn operation(collective: Collective) -> &'static str {
-    match collective {
-        Collective::AllReduce => "all-reduce",
-        Collective::ReduceScatter => "reduce-scatter",
-        Collective::ReduceScatterFp32Accumulation => "reduce-scatter, fp32 sum",
-        Collective::Reduce { .. } => "reduce",
-        Collective::AllGather => "all-gather",
-        Collective::Broadcast => "broadcast",
-        Collective::AllToAll => "all-to-all",
-    }
 }

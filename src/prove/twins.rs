@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::Parameter;
 use crate::recipe::Recipe;
 use crate::scenario::Scenario;
-use crate::train::{FlatLayout, TrainOptions, elements, parameters, stage_buffers};
+use crate::train::{FlatLayout, TrainOptions, chunk_buffers, elements, parameters};
 use crate::world::command::CollectiveKind;
 use crate::world::{CollectiveShape, Communicator, Family};
 
@@ -177,21 +178,19 @@ impl Model {
 
 /// Buckets of the real job, by Megatron's own rules: of each chunk in turn.
 fn full_buckets(options: &TrainOptions, stage: u32) -> Vec<u64> {
-    match stage_buffers(options, stage) {
-        Ok(buffers) => buffers
-            .iter()
-            .flat_map(|buffer| &buffer.buckets)
-            .map(|bucket| bucket.elements)
-            .collect(),
-        // What Megatron would not lay out is one buffer.
-        Err(_) => vec![
-            parameters(options, stage)
+    let of_chunk = |(chunk, own): (u32, Vec<Parameter>)| {
+        match chunk_buffers(&own, options, stage, chunk, elements) {
+            Ok(buffers) => buffers
                 .iter()
-                .flatten()
-                .map(elements)
-                .sum(),
-        ],
-    }
+                .flat_map(|buffer| &buffer.buckets)
+                .map(|bucket| bucket.elements)
+                .collect(),
+            // What Megatron would not lay out is one buffer.
+            Err(_) => vec![own.iter().map(elements).sum()],
+        }
+    };
+    let all = (0..).zip(parameters(options, stage)).flat_map(of_chunk);
+    all.collect::<Vec<u64>>()
 }
 
 #[cfg(test)]

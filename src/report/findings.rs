@@ -416,6 +416,9 @@ mod tests {
             ["RES was not checked: the scenario names no restart"]
         );
         // What nobody asked for is no reason; what the notes say is.
+        let mut outcome = sample::proved();
+        outcome.within = Some(Grade::Vacuous);
+        outcome.oracles[1].verdict = OracleVerdict::NotChecked;
         outcome.oracles[1].detail = Some(OracleResult::NOT_ASKED.into());
         outcome.notes = vec!["nothing came of the scenario's faults".into()];
         let unnoticed = report(outcome, None).diagnostics();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::plan::{Choice, Digest, PLAN_BASIS, Plan, PlanError, Reduction};
-use crate::prove::job_plans::{Cause, CollectivePlans, Difference, Hashes, JobPlans, operation};
+use crate::plan::{CarriedOut, Collective, Digest, PLAN_BASIS, Plan, PlanError, Reduction};
+use crate::prove::job_plans::{Cause, CollectivePlans, Difference, Hashes, JobPlans};
 use crate::recipe::nccl::Protocol;
 
 /// Digits of a hash that people are shown.
@@ -69,7 +69,7 @@ impl NamedPlans<'_> {
     fn foundations(&self) -> String {
         let mut text = format!("basis: {PLAN_BASIS}\n");
         if !self.plans.assumed.is_empty() {
-            text.push_str("assumed, as neither the job nor the topology pins it:\n");
+            text.push_str("assumed, as neither the job nor the topology says it:\n");
         }
         for one in &self.plans.assumed {
             let _ = writeln!(text, "  - {one}");
@@ -159,7 +159,7 @@ fn row(one: &CollectivePlans, hashes: &mut Hashes) -> [String; 10] {
         collective.dtype.to_string(),
         collective.elements.to_string(),
         collective.times.to_string(),
-        one.choice.as_ref().map_or("-".to_string(), carried_out),
+        all_carried_out(one),
         plans
             .iter()
             .map(|plan| orders(plan.plan))
@@ -171,13 +171,23 @@ fn row(one: &CollectivePlans, hashes: &mut Hashes) -> [String; 10] {
     ]
 }
 
-fn carried_out(choice: &Choice) -> String {
-    let channels = match choice.channels {
+/// The first group's way, and whether others have another.
+fn all_carried_out(one: &CollectivePlans) -> String {
+    let first = &one.carried_out[0];
+    let said = first.as_ref().map_or("-".to_string(), carried_out);
+    match one.carried_out.iter().all(|other| other == first) {
+        true => said,
+        false => format!("{said}; others otherwise"),
+    }
+}
+
+fn carried_out(how: &CarriedOut) -> String {
+    let channels = match how.channels {
         1 => "1 channel".to_string(),
         channels => format!("{channels} channels"),
     };
-    let (algorithm, protocol) = (choice.algorithm.name(), protocol(choice.protocol));
-    let chunk = choice
+    let (algorithm, protocol) = (how.algorithm.name(), protocol(how.protocol));
+    let chunk = how
         .chunk_bytes
         .map(|bytes| format!(", {} KiB", bytes / 1024));
     format!(
@@ -235,6 +245,7 @@ fn object(plans: &JobPlans, one: &CollectivePlans, hashes: &mut Hashes) -> Value
             "groups": plan.groups,
             "first_group": name(plan.first),
             "orders": orders(plan.plan),
+            "carried_out": one.carried_out[plan.first].as_ref().map(carried_out_object),
         })
     });
     json!({
@@ -252,17 +263,16 @@ fn object(plans: &JobPlans, one: &CollectivePlans, hashes: &mut Hashes) -> Value
         "elements": collective.elements,
         "bytes": collective.elements * collective.dtype.wire_bytes(),
         "times": collective.times,
-        "choice": one.choice.as_ref().map(choice_object),
         "plans": different.collect::<Vec<Value>>(),
     })
 }
 
-fn choice_object(choice: &Choice) -> Value {
+fn carried_out_object(how: &CarriedOut) -> Value {
     json!({
-        "algorithm": choice.algorithm.name(),
-        "protocol": protocol(choice.protocol),
-        "channels": choice.channels,
-        "chunk_bytes": choice.chunk_bytes,
+        "algorithm": how.algorithm.name(),
+        "protocol": protocol(how.protocol),
+        "channels": how.channels,
+        "chunk_bytes": how.chunk_bytes,
     })
 }
 
@@ -303,7 +313,7 @@ pub fn difference_to_human(
 
 fn cause(a: &NamedPlans<'_>, b: &NamedPlans<'_>, found: &Difference) -> Result<String, PlanError> {
     let one = &a.plans.collectives[found.place];
-    if let Cause::Choice(x, y) = &found.cause {
+    if let Cause::CarriedOut(x, y) = &found.cause {
         return Ok(format!("{}, against {}", carried_out(x), carried_out(y)));
     }
     let mine = a.plans.rings(one, found.first_group)?;
@@ -418,4 +428,17 @@ fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// What a collective is called in reports.
+const fn operation(collective: Collective) -> &'static str {
+    match collective {
+        Collective::AllReduce => "all-reduce",
+        Collective::ReduceScatter => "reduce-scatter",
+        Collective::ReduceScatterFp32Accumulation => "reduce-scatter, fp32 sum",
+        Collective::Reduce { .. } => "reduce",
+        Collective::AllGather => "all-gather",
+        Collective::Broadcast => "broadcast",
+        Collective::AllToAll => "all-to-all",
+    }
 }

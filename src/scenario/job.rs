@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use super::load::{document, unreadable};
-use super::{Overrides, Scenario, allocation, read};
+use super::{Overrides, Scenario, allocation, imported, read};
 use crate::diagnostic::document::{Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place, Source};
-use crate::recipe::megatron::{is_megatron, open};
+use crate::recipe::megatron::{GivenJob, is_megatron, open};
 use crate::recipe::{Recipe, is_recipe};
 use crate::topology::{Allocation, Topology};
 
@@ -26,30 +26,56 @@ impl Job {
     /// What is wrong with the file, with places.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Job, Vec<Diagnostic>> {
         let source = open(path).map_err(|error| vec![unreadable(&error, path)])?;
-        if !is_megatron(&source) {
-            let mut findings = Findings::default();
-            let bare = Table::parse(&source, &mut findings).is_some_and(|file| is_recipe(&file));
-            if bare {
-                return Job::of_recipe(&source, overrides);
-            }
+        let megatron = is_megatron(&source);
+        if !megatron && let Some(job) = Job::of_recipe(&source, overrides) {
+            return job;
         }
         let loaded = Scenario::from_source(&source, path, overrides)?;
-        let scenario = loaded.scenario;
-        let full = scenario.full_size.as_ref();
-        let full = full.and_then(|full| full.recipe(&scenario.recipe));
+        let mut scenario = loaded.scenario;
+        // What a check has made small is the job's own again.
+        let whole = Place::new(&source, 0..source.text.len());
+        let full = match (&scenario.full_size, megatron) {
+            (None, _) => None,
+            (Some(_), true) => full_recipe(&source, path, overrides),
+            (Some(full), false) => full.recipe(&scenario.recipe),
+        };
+        match (full, &scenario.full_size) {
+            (Some(recipe), _) => scenario.recipe = recipe,
+            (None, None) => {}
+            (None, Some(_)) => {
+                let message = "`[full_size]` does not say how large the job's model is";
+                let finding = Diagnostic::error("no-model", message).at(&whole, "of this scenario");
+                let help = "name num_layers, hidden_size, padded_vocab_size, ...: docs/scenario.md";
+                return Err(vec![finding.with_help(help)]);
+            }
+        }
         Ok(Job {
-            recipe: full.unwrap_or(scenario.recipe),
+            recipe: scenario.recipe,
             warnings: loaded.warnings,
         })
     }
 
-    fn of_recipe(source: &Source, overrides: &Overrides) -> Result<Job, Vec<Diagnostic>> {
+    /// The job of a bare recipe of which nothing else is asked; `None` for anything else.
+    fn of_recipe(source: &Source, overrides: &Overrides) -> Option<Result<Job, Vec<Diagnostic>>> {
         let mut findings = Findings::default();
-        let recipe = document(source, overrides, &mut findings)
-            .and_then(|document| own_recipe(&document, &mut findings));
-        let (recipe, warnings) = findings.finish(recipe)?;
-        Ok(Job { recipe, warnings })
+        is_recipe(&Table::parse(source, &mut findings)?).then_some(())?;
+        let document = document(source, overrides, &mut findings)?;
+        let mut keys = document.entries.keys();
+        keys.all(|key| key == "recipe" || key == "override")
+            .then_some(())?;
+        let recipe = own_recipe(&document, &mut findings)
+            .and_then(|recipe| read::grown(recipe, overrides, &mut findings));
+        let finished = findings.finish(recipe);
+        Some(finished.map(|(recipe, warnings)| Job { recipe, warnings }))
     }
+}
+
+/// The recipe of a job of Megatron-LM as it is, which a check accepts.
+fn full_recipe(source: &Source, path: &Path, overrides: &Overrides) -> Option<Recipe> {
+    let mut findings = Findings::default();
+    let given = GivenJob::read(source, path, &mut findings)?;
+    let understood = imported::understood(&given, overrides, &mut findings)?;
+    read::grown(understood.recipe?, overrides, &mut findings)
 }
 
 /// The table `recipe` of a document, with what was set on top.

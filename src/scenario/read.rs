@@ -154,7 +154,11 @@ fn recipe(reader: &mut Reader<'_>, site: &Site<'_>) -> Option<Recipe> {
 }
 
 /// The recipe on as many data-parallel ranks as `--grow-dp` asks for.
-fn grown(recipe: Recipe, overrides: &Overrides, findings: &mut Findings) -> Option<Recipe> {
+pub(super) fn grown(
+    recipe: Recipe,
+    overrides: &Overrides,
+    findings: &mut Findings,
+) -> Option<Recipe> {
     let Some(ranks) = overrides.grow_dp else {
         return Some(recipe);
     };

@@ -298,8 +298,9 @@ impl TrainOptions {
 
     /// Microbatches of one step on one data-parallel rank.
     pub fn microbatches(&self) -> u32 {
-        let each = self.model.micro_batch_size * self.layout.data_parallel_size;
-        self.global_batch_size / each
+        let ranks = u64::from(self.layout.data_parallel_size);
+        let each = u64::from(self.model.micro_batch_size) * ranks;
+        (u64::from(self.global_batch_size) / each) as u32
     }
 
     /// Steps of a process before its first replay of a CUDA graph, if there is one.

@@ -13,7 +13,7 @@ use crate::numerics::Dtype;
 use crate::world::command::Command;
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldLab, FoldPrograms};
-use crate::world::memory::{AccessLog, HazardLog, Roles};
+use crate::world::memory::{AccessLog, Conflict, HazardLog, Roles};
 use crate::world::observer::Observer;
 use crate::world::order::{NodeId, Owner};
 use crate::world::rank::{GroupId, HOST, Park, Parked, RankError, Reply, Tensor};
@@ -55,6 +55,8 @@ pub(super) struct Coordinator<'a> {
     pub ended: Vec<(u32, AccessLog)>,
     /// How often conflicts were to be told of so far.
     moment: u64,
+    /// Conflicts found when a rank asked something, by moment and rank.
+    untold: Vec<(u64, u32, Conflict)>,
     pub fault_log: FaultLog,
     pub command_faults: CommandFaults,
     pub shuffle: Shuffle,
@@ -128,6 +130,7 @@ impl<'a> Coordinator<'a> {
             roles,
             ended: Vec::new(),
             moment: 0,
+            untold: Vec::new(),
             fault_log: FaultLog::new(options.list_faults),
             command_faults: CommandFaults::new(&options.faults),
             shuffle: Shuffle::new(options.shuffle),
@@ -313,9 +316,12 @@ impl<'a> Coordinator<'a> {
         let ranks = (0..).zip(&mut self.ranks);
         let kept = ranks.filter_map(|(rank, state)| Some((rank, state.accesses.as_mut()?)));
         let (ranks, mut logs): (Vec<u32>, Vec<&mut AccessLog>) = ended.chain(kept).unzip();
-        for (_, place, conflict) in self.roles.judge(&mut logs) {
-            let communicators = &self.world.communicators;
-            self.hazards.add(ranks[place], &conflict, communicators);
+        let found = self.roles.judge(&mut logs).into_iter();
+        let found = found.map(|(moment, place, conflict)| (moment, ranks[place], conflict));
+        self.untold.extend(found);
+        self.untold.sort_by_key(|(moment, ..)| *moment);
+        for (_, rank, conflict) in std::mem::take(&mut self.untold) {
+            self.hazards.add(rank, &conflict, &self.world.communicators);
         }
         for (_, log) in std::mem::take(&mut self.ended) {
             self.roles.release(&log);
@@ -328,9 +334,10 @@ impl<'a> Coordinator<'a> {
         let Some(log) = &mut self.ranks[rank as usize].accesses else {
             return false;
         };
-        for (_, _, conflict) in self.roles.judge(&mut [log]) {
-            self.hazards.add(rank, &conflict, &self.world.communicators);
-        }
+        // Other ranks may have met something earlier that nobody has looked at yet.
+        let found = self.roles.judge(&mut [log]).into_iter();
+        let found = found.map(|(moment, _, conflict)| (moment, rank, conflict));
+        self.untold.extend(found);
         self.roles.host_has(log, ticket)
     }
 

@@ -13,6 +13,7 @@ use crate::engine::{ArenaId, Engine, EngineError, Span};
 use crate::world::rank::{Allocation, Tensor};
 
 use accesses::AccessTracker;
+pub(crate) use accesses::Conflict;
 pub(crate) use hazard::HazardLog;
 pub use hazard::{Access, Hazard, HazardKind};
 pub(crate) use intervals::Intervals;

@@ -180,6 +180,7 @@ struct Group {
 pub(crate) struct Roles {
     trackers: Vec<AccessTracker>,
     holders: Vec<usize>,
+    compared_max: usize,
 }
 
 impl Roles {
@@ -188,6 +189,7 @@ impl Roles {
         Roles {
             trackers: vec![AccessTracker::default()],
             holders: vec![ranks as usize],
+            compared_max: COMPARED_MAX,
         }
     }
 
@@ -208,7 +210,7 @@ impl Roles {
     /// place of its log in `logs`.
     pub fn judge(&mut self, logs: &mut [&mut AccessLog]) -> Vec<(u64, usize, Conflict)> {
         let mut found = Vec::new();
-        for group in groups(logs) {
+        for group in groups(logs, self.compared_max) {
             let role = self.role_of(&group);
             let tracker = &mut self.trackers[role];
             let mut events_of = Vec::new();
@@ -252,13 +254,13 @@ impl Roles {
 }
 
 /// Takes the logs' events, each list of equal ones once.
-fn groups(logs: &mut [&mut AccessLog]) -> Vec<Group> {
+fn groups(logs: &mut [&mut AccessLog], compared_max: usize) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut of_role: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (member, log) in logs.iter_mut().enumerate() {
         let events = std::mem::take(&mut log.events);
         let alike = of_role.entry(log.role).or_default();
-        let compared = alike.iter().take(COMPARED_MAX);
+        let compared = alike.iter().take(compared_max);
         let equal = compared
             .copied()
             .find(|group| groups[*group].events == events);

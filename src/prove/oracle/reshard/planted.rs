@@ -9,7 +9,7 @@ use crate::fault::{Component, ReshardFault};
 use crate::prove::oracle::parting::{self, FORWARD, Judge, LaterStep, whole};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{SumWatch, Sums};
-use crate::train::{CanonicalState, StateDifference};
+use crate::train::{CanonicalError, CanonicalState, StateDifference};
 use crate::world::RunOptions;
 
 /// How one planted fault fared.
@@ -153,7 +153,18 @@ fn lost(
     let counts = |of: Component| !left.contains(&of);
     let differences = match loaded(session, parts)? {
         Ok(loaded) => state.differences(&loaded, counts),
-        Err(error) => return Err(CheckError::Internal(error.to_string())),
+        // A fault of the scenario's own lets copies start apart where nothing is loaded into them.
+        Err(error) => {
+            let of = match &error {
+                CanonicalError::Disagree { component, .. } => Some(*component),
+                _ => None,
+            };
+            return Ok(Planted {
+                kind,
+                target: Some((component, None)),
+                missed: (of != Some(component)).then(|| format!("what was reported is: {error}")),
+            });
+        }
     };
     let is_named = differences.iter().any(|found| found.component == component);
     Ok(Planted {

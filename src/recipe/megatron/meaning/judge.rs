@@ -169,6 +169,14 @@ fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
             on("bf16") && on("grad_reduce_in_bf16"),
         ),
         "grad_reduce_in_bf16" => ("read only with --bf16 (validate_args)", on("bf16")),
+        _ => return unread_by_graphs(dest, values),
+    };
+    (!is_read).then_some(reason)
+}
+
+/// The same for arguments of CUDA graphs.
+fn unread_by_graphs(dest: &str, values: &Values<'_>) -> Option<&'static str> {
+    let (reason, is_read) = match dest {
         "cuda_graph_modules"
         | "cuda_graph_scope_deprecated"
         | "cuda_graph_dynamic_microbatches"
