@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use bitproof::diagnostic::Source;
-use bitproof::fault::{Component, FaultKind};
+use bitproof::fault::FaultKind;
 use bitproof::prove::faults::places;
 use bitproof::prove::outcome::{HazardKind, OracleVerdict, Outcome};
 use bitproof::prove::session::CheckError;
 use bitproof::prove::{CheckOptions, Silent, Token, check, replay};
-use bitproof::scenario::{Grade, Overrides, Scenario};
+use bitproof::scenario::{Grade, OracleKind, Overrides, Scenario};
 
 const RECIPE: &str = "steps = 3\n[recipe]\nworld_size = 4\nnum_layers = 1\nhidden_size = 16\n\
     num_attention_heads = 2\nseq_length = 16\nmicro_batch_size = 1\nglobal_batch_size = 12\n\
@@ -135,6 +135,128 @@ fn bits_that_a_type_has_not_are_refused() {
     assert_eq!(outcome.grade(), Grade::Uncontrolled);
 }
 
+const PIPELINE: &str = "steps = 2\noracles = [\"R2R\"]\n[recipe]\nnum_layers = 4\n\
+    hidden_size = 8\nffn_hidden_size = 16\nnum_attention_heads = 2\nseq_length = 4\n\
+    micro_batch_size = 1\ntrain_iters = 8\nlr = 0.005\nworld_size = 4\n\
+    pipeline_model_parallel_size = 4\n";
+
+fn pipeline(microbatches: u32, rest: &str) -> Outcome {
+    let text = format!("{PIPELINE}global_batch_size = {microbatches}\n{rest}");
+    let scenario = Scenario::from_toml(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    check(scenario, CheckOptions::default(), &Silent).expect("the check ends")
+}
+
+/// In a pipeline's steady state the other stages order what its cool-down does not: one occurrence
+/// of a hazard says nothing of the others.
+#[test]
+fn a_hazard_of_the_cool_down_alone_is_found() {
+    let fault = "[fault]\ndrop_wait = { at = \"pipeline.send_backward\", rank = 2 }\n";
+    for microbatches in [3, 4, 8] {
+        let sound = pipeline(microbatches, "");
+        assert_eq!((sound.grade(), sound.hazards.len()), (Grade::Proved, 0));
+        let outcome = pipeline(microbatches, fault);
+        let told = format!(
+            "{microbatches}: {:#?}\n{:#?}",
+            outcome.hazards, outcome.notes
+        );
+        assert_eq!(outcome.grade(), Grade::Divergent, "{told}");
+        let hazard = &outcome.hazards[0];
+        assert_eq!(
+            (hazard.kind, hazard.rank),
+            (HazardKind::WriteAfterRead, 2),
+            "{told}"
+        );
+        // The last send before the cool-down's, whose buffer the last microbatch gets.
+        assert_eq!(
+            hazard.first.site.microbatch,
+            Some(microbatches - 3),
+            "{told}"
+        );
+        assert_eq!(
+            hazard.second.site.microbatch,
+            Some(microbatches - 1),
+            "{told}"
+        );
+        let consequence = hazard.consequence.as_deref().expect("it was tried");
+        assert!(consequence.contains("bytes part first at"), "{told}");
+    }
+}
+
+/// The last stage of two sends before it computes the next backward, which no other rank orders:
+/// whatever is ordered in a layout of four stages says nothing of that.
+#[test]
+fn what_one_layout_orders_another_need_not() {
+    let topo = "[[topo]]\nname = \"two\"\nmay_differ = true\n\
+        recipe = { pipeline_model_parallel_size = 2 }\n";
+    let fault = "[fault]\ndrop_wait = { at = \"pipeline.send_backward\", rank = 2 }\n";
+    let both = "oracles = [\"R2R\", \"TOPO\"]";
+    let text = |rest: &str| {
+        let recipe = PIPELINE.replace("oracles = [\"R2R\"]", both);
+        Scenario::from_toml(&format!("{recipe}global_batch_size = 4\n{rest}"))
+    };
+    let scenario = text(&format!("{fault}{topo}")).expect("it is sound");
+    let outcome = check(scenario, CheckOptions::default(), &Silent).expect("the check ends");
+    assert!(outcome.grade() >= Grade::Hazard, "{:#?}", outcome.hazards);
+    let told = &outcome.topo[0].summary;
+    assert!(told.contains("write after read on rank 2"), "{told}");
+    assert!(
+        told.contains("microbatch 0") && told.contains("microbatch 1"),
+        "{told}"
+    );
+}
+
+/// The control: pairs each of which other ranks order are no hazards, and are told of.
+#[test]
+fn a_pair_that_is_ordered_each_time_is_no_hazard() {
+    let fault = "[fault]\ndrop_wait = { at = \"pipeline.recv_backward\", rank = 1 }\n";
+    let outcome = pipeline(4, fault);
+    let ordered = "recv_backward comes before step 2, microbatch 0, forward";
+    let of_pair = outcome.notes.iter().find(|note| note.contains(ordered));
+    let note = of_pair.unwrap_or_else(|| panic!("{:#?}", outcome.notes));
+    assert!(note.contains("by way of other ranks alone"), "{note}");
+    let mut hazards = outcome.hazards.iter();
+    assert!(hazards.all(|hazard| !hazard.second.site.op.contains("alloc")));
+}
+
+/// Copies that differ are the finding, whatever layout the run is resumed on besides.
+#[test]
+fn a_drift_is_a_finding_where_other_layouts_are_asked_for() {
+    let outcome = checked("[checkpoint]\nreshard = [\"2x1xNone\"]\n[fault]\nrank_seed = \"dp\"");
+    assert_eq!(outcome.grade(), Grade::Divergent);
+}
+
+/// A fault that only the resumed run on another layout comes by is met there.
+#[test]
+fn a_fault_of_another_layout_is_met_there() {
+    let recipe = PIPELINE.replace("oracles = [\"R2R\"]", "oracles = [\"R2R\", \"RES\"]");
+    let recipe = recipe.replace("parallel_size = 4", "parallel_size = 1");
+    let rest = "global_batch_size = 8\n[checkpoint]\nreshard = [\"1x2xNone\"]\n\
+        [fault]\ndrop_wait = { at = \"pipeline.send_backward\", rank = 2 }\n";
+    let scenario = Scenario::from_toml(&format!("{recipe}{rest}")).expect("it is sound");
+    let outcome = check(scenario, CheckOptions::default(), &Silent).expect("some run meets it");
+    assert!(outcome.grade() >= Grade::Hazard, "{:#?}", outcome.hazards);
+}
+
+#[test]
+fn an_omitted_component_of_which_nothing_comes_is_vacuous() {
+    let of = |fault: &str| checked(&format!("[fault]\nomit_component = \"{fault}\"")).grade();
+    assert_eq!(of("exp-avg"), Grade::Divergent);
+    // The weights are float32: there are no others.
+    assert_eq!(of("main-params"), Grade::Vacuous);
+    // As a checkpoint that lacks what nobody needs, it is no fault.
+    let plain = checked("[checkpoint]\nomit = [\"main-params\"]");
+    assert_eq!(plain.grade(), Grade::Proved);
+    // Where nothing is resumed, no run comes by it.
+    let mut unresumed = scenario("[fault]\nomit_component = \"exp-avg\"");
+    unresumed.oracles = [OracleKind::R2R].into();
+    let error = check(unresumed, CheckOptions::default(), &Silent).unwrap_err();
+    let told = error.to_string();
+    assert!(
+        told.contains("no run comes by omit_component `exp-avg`"),
+        "{told}"
+    );
+}
+
 #[test]
 fn an_expectation_without_words_is_refused() {
     let text = format!("{RECIPE}[expect]\ngrade = \"divergent\"\nnames = \" \"\n");
@@ -178,11 +300,15 @@ fn faults_are_part_of_a_scenarios_content() {
         assert_eq!(read.faults, scenario.faults);
         assert_eq!(read.content_hash(), scenario.content_hash());
     }
-    // One meaning, one place.
+    // The same checkpoints; but of a fault something must come.
     let omitted = scenario("[fault]\nomit_component = \"scheduler\"");
     let lacking = scenario("[checkpoint]\nomit = [\"scheduler\"]");
-    assert!(omitted.checkpoint.omit.contains(&Component::Scheduler));
-    assert_eq!(omitted.content_hash(), lacking.content_hash());
+    assert_eq!(omitted.checkpoint, lacking.checkpoint);
+    assert!(lacking.faults.is_empty() && !omitted.faults.is_empty());
+    assert_ne!(omitted.content_hash(), lacking.content_hash());
+    let read = Scenario::from_toml(&omitted.to_toml(Path::new("."))).expect("it is sound");
+    assert_eq!(read.faults, omitted.faults);
+    assert_eq!(read.content_hash(), omitted.content_hash());
 }
 
 #[test]

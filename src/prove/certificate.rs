@@ -14,8 +14,8 @@ use crate::prove::check::{CheckOptions, Findings};
 use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r;
 use crate::prove::outcome::{
-    Certificate, Hazard, InputPoint, Outcome, PointCount, Remedy, ReshardResult, ScenarioIdentity,
-    SelfTestResult, SerialResult, TopoResult,
+    Certificate, Hazard, InputPoint, NOTHING_CAME, Outcome, PointCount, Remedy, ReshardResult,
+    ScenarioIdentity, SelfTestResult, SerialResult, TopoResult,
 };
 use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
@@ -174,11 +174,7 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
     let mut notes = findings.reference.notes.clone();
     let within = verdicts.within.into_iter().chain(verdicts.across).max();
     if within.is_some_and(|grade| grade <= Grade::Vacuous) && !session.scenario.faults.is_empty() {
-        notes.push(
-            "nothing came of the scenario's faults: what they take away is covered by something \
-             else, or is nothing that this check can see"
-                .to_string(),
-        );
+        notes.push(NOTHING_CAME.to_string());
     }
     notes.extend(findings.reversals.notes());
     notes.extend(findings.queries.notes());

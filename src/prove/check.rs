@@ -19,7 +19,7 @@ use crate::prove::oracle::topo::{self, Topo};
 use crate::prove::outcome::{MutantScore, Outcome, Remedy};
 use crate::prove::queries::{self, Queries};
 use crate::prove::remedy;
-use crate::prove::reversal::{self, Reversals};
+use crate::prove::reversal::{self, Known, Reversals};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::stop::Stop;
 use crate::prove::sweep::{Reach, Sweep};
@@ -126,7 +126,6 @@ pub fn check(
             Ok(remedies) => remedies,
             // What the straight run showed stands.
             Err(CheckError::Stopped(stop)) => {
-                drop_ordered(&mut findings);
                 findings.stopped = Some(*stop);
                 Vec::new()
             }
@@ -178,8 +177,11 @@ fn straight(
     let canonical = (Course::Straight, &Schedule::default());
     let hazards = &mut reference.hazards;
     let mut reversals = reversal::turn_round(session, canonical, hazards, progress)?;
-    let known: Vec<&Hazard> = reference.hazards.iter().chain(&reversals.ordered).collect();
-    let asked = (&reference.queries[..], &known[..]);
+    let known = Known {
+        told: reference.hazards.iter().collect(),
+        ordered: reversals.ordered.iter().collect(),
+    };
+    let asked = (&reference.queries[..], &known);
     let mut queries = queries::deny(session, Course::Straight, asked, progress)?;
     reference.hazards.append(&mut queries.late);
     reversals.append(count, std::mem::take(&mut queries.late_reversals));
@@ -201,10 +203,10 @@ fn beside(
     progress: &dyn Progress,
 ) -> Result<Vec<Remedy>, CheckError> {
     let of_resumed = |error: CheckError| error.stop_shown_by(OracleKind::RES);
-    let straight = (&findings.reference, &findings.reversals);
-    let resumed = resumed(session, straight, progress).map_err(of_resumed)?;
+    let resumed = resumed(session, &findings.reference, progress).map_err(of_resumed)?;
     (findings.snapshots, findings.resumptions) = resumed;
-    if session.scenario.topo.is_empty() {
+    let scenario = &session.scenario;
+    if scenario.topo.is_empty() && scenario.checkpoint.reshard.is_empty() {
         faults::refuse_unmet(session)?;
     }
 
@@ -212,11 +214,11 @@ fn beside(
     let resharded = reshardings(session, reference, sweep, progress);
     findings.reshardings = resharded.map_err(of_resumed)?;
     findings.topo = varied(session, reference, sweep, progress)?;
-    let varied = findings.topo.iter();
-    let met = varied.flat_map(|found| found.faults_met.iter().cloned());
+    let varied = findings.topo.iter().map(|found| &found.faults_met);
+    let resharded = findings.reshardings.iter().map(|found| &found.faults_met);
+    let met = varied.chain(resharded).flatten().cloned();
     session.faults_met.extend(met);
     faults::refuse_unmet(session)?;
-    drop_ordered(findings);
 
     findings.provenances = match session.scenario.oracles.contains(&OracleKind::REF) {
         true => Some(reference::follow(session, &RunOptions::default())?),
@@ -225,20 +227,6 @@ fn beside(
     let (reference, sweep) = (&findings.reference, &findings.sweep);
     findings.mutants = planted(session, reference, sweep, progress)?;
     remedy::tried(session, findings, progress)
-}
-
-/// Pairs of accesses that other ranks order are no hazards of other runs either.
-fn drop_ordered(findings: &mut Findings) {
-    let resumed = findings.resumptions.iter_mut().flatten();
-    let resumed = resumed.map(|(_, found)| &mut found.hazards);
-    let resharded = findings.reshardings.iter_mut();
-    let resharded = resharded.map(|found| &mut found.run.hazards);
-    let saving = findings.snapshots.iter_mut();
-    let saving = saving.map(|found| &mut found.hazards);
-    let varied = findings.topo.iter_mut().map(|found| &mut found.run.hazards);
-    for hazards in saving.chain(resumed).chain(resharded).chain(varied) {
-        hazards.retain(|hazard| !findings.reversals.is_ordered(hazard));
-    }
 }
 
 /// Faults planted into the scenario, and which of them were caught.
@@ -267,7 +255,7 @@ type Resumed = (Option<Snapshots>, Option<Resumptions>);
 /// What RES compares, where it is asked for.
 fn resumed(
     session: &mut Session,
-    (reference, reversals): (&RunRecord, &Reversals),
+    reference: &RunRecord,
     progress: &dyn Progress,
 ) -> Result<Resumed, CheckError> {
     if !session.scenario.oracles.contains(&OracleKind::RES) {
@@ -279,7 +267,6 @@ fn resumed(
     let lists = session.scenario.checkpoint.restarts.clone();
     let straight = Straight {
         reference,
-        reversals,
         snapshots: snapshots.as_ref(),
     };
     let resumptions = restarts_of(session, &straight, &lists, progress)?;
@@ -310,7 +297,6 @@ pub fn reference_run(
 /// The straight run, as resumed ones are compared with it.
 pub(super) struct Straight<'a> {
     pub reference: &'a RunRecord,
-    pub reversals: &'a Reversals,
     pub snapshots: Option<&'a Snapshots>,
 }
 
@@ -356,13 +342,9 @@ pub(super) fn restarts_of(
             let mut resumption = res::compare(cut, reference, &resumed, sensitive, other_kind);
             resumption.unread = res::unread(reference, cut, &omitted);
             resumption.stale = generations::stale(reference, cut, state);
-            turn_own_round(session, &restart, straight, (&found, &mut resumption))?;
-            answer_otherwise(
-                session,
-                &restart,
-                (straight, &resumed.queries),
-                &mut resumption,
-            )?;
+            turn_own_round(session, &restart, reference, (&found, &mut resumption))?;
+            let asked = (reference, &resumed.queries[..]);
+            answer_otherwise(session, &restart, asked, &mut resumption)?;
             let is_first = found
                 .iter()
                 .all(|(_, earlier): &(_, Resumption)| earlier.is_equal());
@@ -375,6 +357,8 @@ pub(super) fn restarts_of(
                 resumption.first_node = res::first_node(session, &restart, step)?;
             }
             found.push((list.clone(), resumption));
+            let lacked = session.scenario.faults.omissions();
+            session.faults_met.extend(lacked);
             carried = Some(resumed);
         }
         progress.advance(1);
@@ -382,15 +366,15 @@ pub(super) fn restarts_of(
     Ok(found)
 }
 
-/// Turns the hazards round that no other run has shown. They come last then.
+/// Turns the hazards round that no other run is known to have. They come last then. What another
+/// run orders, this one need not.
 fn turn_own_round(
     session: &mut Session,
     restart: &Restart<'_>,
-    straight: &Straight<'_>,
+    straight: &RunRecord,
     (earlier, found): (&Resumptions, &mut Resumption),
 ) -> Result<(), CheckError> {
-    let known = straight.reference.hazards.iter();
-    let known = known.chain(&straight.reversals.ordered);
+    let known = straight.hazards.iter();
     let known = known.chain(earlier.iter().flat_map(|(_, one)| &one.hazards));
     let known: Vec<&Hazard> = known.collect();
     let hazards = std::mem::take(&mut found.hazards).into_iter();
@@ -407,13 +391,13 @@ fn turn_own_round(
 fn answer_otherwise(
     session: &mut Session,
     restart: &Restart<'_>,
-    (straight, asked): (&Straight<'_>, &[QueryPoint]),
+    (straight, asked): (&RunRecord, &[QueryPoint]),
     found: &mut Resumption,
 ) -> Result<(), CheckError> {
-    let known = straight.reference.hazards.iter();
-    let known = known.chain(&straight.reversals.ordered);
-    let known = known.chain(&found.hazards).chain(&found.reversals.ordered);
-    let known: Vec<&Hazard> = known.collect();
+    let known = Known {
+        told: straight.hazards.iter().chain(&found.hazards).collect(),
+        ordered: found.reversals.ordered.iter().collect(),
+    };
     let course = Course::Resumed(restart);
     let mut queries = queries::deny(session, course, (asked, &known), &Silent)?;
     let count = found.hazards.len() as u32;

@@ -160,14 +160,24 @@ impl<'a> Canonical<'a> {
                 let deviation = compare(&self.record, &record);
                 Ok(Ok((record, deviation)))
             }
-            Err(CheckError::World(WorldError::Engine { rank, site, source }))
-                if source.launch().is_none() =>
-            {
-                Err(WorldError::Engine { rank, site, source }.into())
-            }
-            Err(CheckError::World(error)) => Ok(Err(error.to_string())),
-            Err(error) => Err(error),
+            Err(error) => Ok(Err(how_it_stopped(error)?)),
         }
+    }
+}
+
+/// How a run stopped, in words.
+///
+/// # Errors
+/// The error itself, where it is a failure of the machine.
+pub(super) fn how_it_stopped(error: CheckError) -> Result<String, CheckError> {
+    match error {
+        CheckError::World(WorldError::Engine { rank, site, source })
+            if source.launch().is_none() =>
+        {
+            Err(WorldError::Engine { rank, site, source }.into())
+        }
+        CheckError::World(error) => Ok(error.to_string()),
+        error => Err(error),
     }
 }
 

@@ -122,11 +122,10 @@ impl std::fmt::Display for Unmet {
 /// What was not met in any run so far, with the nearest names.
 pub(super) fn refuse_unmet(session: &mut Session) -> Result<(), CheckError> {
     let faults = &session.scenario.faults;
-    let named: Vec<Fault> = faults
-        .named
-        .difference(&session.faults_met)
-        .cloned()
-        .collect();
+    let omissions = faults.omissions();
+    let named = faults.named.iter().chain(&omissions);
+    let is_met = |fault: &&Fault| session.faults_met.contains(*fault);
+    let named: Vec<Fault> = named.filter(|fault| !is_met(fault)).cloned().collect();
     let flips = faults.flips.difference(&session.flips_met);
     let flips: Vec<BitFlip> = flips.cloned().collect();
     if named.is_empty() && flips.is_empty() {

@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::prove::answers::{self, Answers, Ran};
 use crate::prove::deviation::{Canonical, Course, Deviation};
 use crate::prove::queries::Queries;
-use crate::prove::reversal::{self, Consequence};
+use crate::prove::reversal::{self, Consequence, Known};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::{Grade, Progress, Silent};
 use crate::world::{Hazard, Name, Priorities, QueryId, QueryPoint, RunRecord, Schedule};
@@ -127,7 +127,7 @@ impl Sampled {
 pub(super) fn explore(
     session: &mut Session,
     course: Course<'_>,
-    (known, until): (&[&Hazard], Option<u32>),
+    (known, until): (&Known<'_>, Option<u32>),
     progress: &dyn Progress,
 ) -> Result<Queries, CheckError> {
     let canonical = Canonical::followed(session, course)?;
@@ -140,6 +140,7 @@ pub(super) fn explore(
         events: 0,
         points: BTreeMap::new(),
         tasks: BTreeSet::new(),
+        ordered: Vec::new(),
         judged: Vec::new(),
     };
     exploration.turn_late_round(known)?;
@@ -171,6 +172,7 @@ pub(super) fn one(session: &mut Session, query: &QueryPoint) -> Result<Answered,
         events: 0,
         points: BTreeMap::new(),
         tasks: BTreeSet::new(),
+        ordered: Vec::new(),
         judged: Vec::new(),
     };
     let schedule = Schedule {
@@ -230,16 +232,26 @@ struct Exploration<'a> {
     points: BTreeMap<QueryId, QueryPoint>,
     /// Hosts that ask, and the work of theirs that they ask about.
     tasks: BTreeSet<(u32, Option<Name>)>,
+    /// Those of the canonical run's hazards that other ranks order.
+    ordered: Vec<Hazard>,
     /// Hazards of other answers, with what they do; `None` if other ranks order them.
     judged: Vec<(Hazard, Option<Consequence>)>,
 }
 
 impl Exploration<'_> {
     /// What the canonical run's own hazards do that nobody has been told of.
-    fn turn_late_round(&mut self, known: &[&Hazard]) -> Result<(), CheckError> {
-        let mut late = beyond(&self.canonical.record, known);
+    fn turn_late_round(&mut self, known: &Known<'_>) -> Result<(), CheckError> {
+        let of_first_steps: Vec<&Hazard> =
+            known.told.iter().chain(&known.ordered).copied().collect();
+        let mut late = beyond(&self.canonical.record, &of_first_steps);
         let how = (self.canonical.course(), &Schedule::default());
         let turned = reversal::turn_round(self.session, how, &mut late, &Silent)?;
+        let is_ordered = |hazard: &&Hazard| {
+            let mut ordered = known.ordered.iter().copied().chain(&turned.ordered);
+            ordered.any(|one| reversal::is_same(one, hazard))
+        };
+        let ordered = self.canonical.record.hazards.iter().filter(is_ordered);
+        self.ordered = ordered.cloned().collect();
         (self.found.late, self.found.late_reversals) = (late, turned);
         Ok(())
     }
@@ -278,11 +290,26 @@ impl Exploration<'_> {
         record: &RunRecord,
         schedule: &Schedule,
     ) -> Result<Option<Unordered>, CheckError> {
-        let known: Vec<&Hazard> = self.canonical.record.hazards.iter().collect();
-        let own = beyond(record, &known);
-        let judged: Vec<&Hazard> = self.judged.iter().map(|(hazard, _)| hazard).collect();
-        let is_judged = |one: &Hazard| judged.iter().any(|known| reversal::is_same(known, one));
-        let new = own.iter().filter(|hazard| !is_judged(hazard));
+        let is_ordered = |hazard: &&Hazard| self.ordered.contains(hazard);
+        let canonical = self.canonical.record.hazards.iter();
+        let (ordered, told) = canonical.partition(is_ordered);
+        let known = Known { told, ordered };
+        let own = record.hazards.iter().filter(|hazard| !known.has(hazard));
+        let own: Vec<Hazard> = own.cloned().collect();
+        let (told, ordered): (Vec<_>, Vec<_>) =
+            self.judged.iter().partition(|(_, came)| came.is_some());
+        let hazards = |judged: Vec<&'_ (Hazard, Option<Consequence>)>| {
+            judged
+                .into_iter()
+                .map(|(hazard, _)| hazard.clone())
+                .collect::<Vec<Hazard>>()
+        };
+        let (told, ordered) = (hazards(told), hazards(ordered));
+        let judged = Known {
+            told: told.iter().collect(),
+            ordered: ordered.iter().collect(),
+        };
+        let new = own.iter().filter(|hazard| !judged.has(hazard));
         let mut new: Vec<Hazard> = new.cloned().collect();
         let how = (self.canonical.course(), schedule);
         let turned = reversal::turn_round(self.session, how, &mut new, &Silent)?;

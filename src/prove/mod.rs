@@ -14,6 +14,7 @@ pub mod joint;
 pub mod memory;
 pub mod mutation;
 pub mod native;
+mod occurrences;
 pub mod oracle;
 pub mod origin;
 pub mod outcome;

@@ -130,7 +130,9 @@ fn reshard_faults(
     nursery: &Nursery<'_>,
     score: &mut MutantScore,
 ) -> Result<(), CheckError> {
-    let Some(layout) = session.scenario.checkpoint.reshard.first() else {
+    // Copies that differ have no whole state to damage: the drift is the finding.
+    let layouts = session.scenario.checkpoint.reshard.first();
+    let Some(layout) = layouts.filter(|_| nursery.straight.drifts.is_empty()) else {
         return Ok(());
     };
     let mut resharded = session.resharded(*layout)?;
@@ -432,6 +434,16 @@ fn lost_at(
     }
     if found.first_step.is_none() {
         // The component is what a fresh start has: every node of the resumed run agrees.
+        return Ok(Fate::NotPlanted);
+    }
+    let whole = Restart {
+        omitted: &[],
+        keep: false,
+        ..*restart
+    };
+    let whole = res::resume(session, &whole, &mut Sweep::new(session.sweep_options()))?;
+    if whole.roots == resumed.roots {
+        // A resume of all there is differs as well: nothing comes of what is lost.
         return Ok(Fate::NotPlanted);
     }
     let named: Vec<String> = found.components.iter().map(ToString::to_string).collect();

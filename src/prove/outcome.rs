@@ -15,6 +15,10 @@ use crate::recipe::Recipe;
 use crate::scenario::{ChoiceVariable, Grade, Imported, OracleKind};
 use crate::world::{Family, NodeId, Site};
 
+/// What a vacuous check of a scenario with faults says of them.
+pub const NOTHING_CAME: &str = "nothing came of the scenario's faults: what they take away is \
+    covered by something else, or is nothing that this check can see";
+
 /// The whole outcome of one check of one scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::prove::answers::Explored;
 use crate::prove::deviation::Course;
 use crate::prove::joint::{self, Answered, DEPTH, Sampled};
-use crate::prove::reversal::Reversals;
+use crate::prove::reversal::{Known, Reversals};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::{Grade, Progress};
 use crate::world::{Hazard, QueryId, QueryPoint};
@@ -38,7 +38,7 @@ pub struct Queries {
 pub(super) fn deny(
     session: &mut Session,
     course: Course<'_>,
-    (asked, known): (&[QueryPoint], &[&Hazard]),
+    (asked, known): (&[QueryPoint], &Known<'_>),
     progress: &dyn Progress,
 ) -> Result<Queries, CheckError> {
     let open = asked.iter().filter(|query| query.open).count();

@@ -11,7 +11,7 @@ use crate::prove::oracle::snapshot;
 use crate::prove::oracle::topo::Varied;
 use crate::prove::outcome::Outcome;
 use crate::prove::queries::Queries;
-use crate::prove::reversal::Reversals;
+use crate::prove::reversal::{Known, Reversals};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep, Variable};
 use crate::prove::token::{
@@ -172,7 +172,6 @@ fn replay_restart(
     let snapshots = snapshot::compare(session, &reference)?;
     let straight = Straight {
         reference: &reference,
-        reversals: &Reversals::default(),
         snapshots: snapshots.as_ref(),
     };
     let found = restarts_of(session, &straight, &[list], progress)?;
@@ -239,7 +238,7 @@ fn replay_answers(
     progress: &dyn Progress,
 ) -> Result<Replayed, CheckError> {
     let (reference, _) = reference_of(session)?;
-    let all = (&[][..], Some(token.value));
+    let all = (&Known::default(), Some(token.value));
     let mut found = joint::explore(session, Course::Straight, all, progress)?;
     found.singles.clear();
     let is_named = |together: &Answered| together.number == token.value;

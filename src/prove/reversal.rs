@@ -1,10 +1,11 @@
 //! What a hazard does: the pair that nothing orders is run the other way round, and what follows is
 //! compared. A pair that cannot be turned round is ordered by other ranks, and is no hazard.
 
-use crate::prove::deviation::{Canonical, Course, Deviation};
+use crate::prove::deviation::{self, Canonical, Course, Deviation};
+use crate::prove::occurrences::{self, Judged, Ran};
 use crate::prove::session::{CheckError, Session};
-use crate::prove::{Progress, oracle::r2r::NodeDifference};
-use crate::world::{Hazard, Reversal, Schedule, Site, Turned};
+use crate::prove::{Progress, Silent, oracle::r2r::NodeDifference};
+use crate::world::{Hazard, Reversal, RunRecord, Schedule, Site};
 
 /// Pairs that are turned round.
 const PAIRS_MAX: usize = 8;
@@ -17,6 +18,11 @@ pub enum Consequence {
     Differs(Deviation),
     /// The run could not go on.
     Stops(String),
+    /// So many occurrences are ordered by way of other ranks. Of so many others that is not known.
+    TriedInPart {
+        ordered: u64,
+        left: u64,
+    },
     /// One of the two is no command, or was never met again, or enough were tried.
     NotTried,
 }
@@ -28,6 +34,7 @@ impl Consequence {
             Consequence::Differs(deviation) => deviation.metric.is_some(),
             Consequence::Stops(_) => true,
             Consequence::Agrees | Consequence::NotTried => false,
+            Consequence::TriedInPart { .. } => false,
         }
     }
 }
@@ -37,6 +44,11 @@ impl std::fmt::Display for Consequence {
         match self {
             Consequence::Agrees => f.write_str("the other way round, the bytes agree in this run"),
             Consequence::NotTried => f.write_str("not run the other way round"),
+            Consequence::TriedInPart { ordered, left } => write!(
+                f,
+                "{ordered} more occurrences were held back and are ordered by way of other ranks; \
+                 not all were tried: these {left} were not run the other way round"
+            ),
             Consequence::Stops(error) => write!(f, "the other way round, the run stops: {error}"),
             Consequence::Differs(deviation) => {
                 write!(f, "the other way round, {}", deviation.sentence())
@@ -57,11 +69,6 @@ pub struct Reversals {
 }
 
 impl Reversals {
-    /// Whether `hazard`, perhaps of another run, is a pair that was found to be ordered.
-    pub fn is_ordered(&self, hazard: &Hazard) -> bool {
-        self.ordered.iter().any(|ordered| is_same(ordered, hazard))
-    }
-
     /// Takes those of `late` behind its own: they are numbered from `first` on.
     pub(super) fn append(&mut self, first: u32, late: Reversals) {
         self.consequences.extend(late.consequences);
@@ -80,11 +87,40 @@ impl Reversals {
             let (first, second) = (&hazard.first.site, &hazard.second.site);
             format!(
                 "on rank {}, {} comes before {} by way of other ranks alone: it was held back, \
-                 and nothing could go on",
-                hazard.rank, first, second
+                 and nothing could go on (pairs like this one, each held back: {})",
+                hazard.rank, first, second, hazard.occurrences
             )
         })
     }
+}
+
+/// Hazards of one run, as another one is looked at.
+#[derive(Default)]
+pub(super) struct Known<'a> {
+    pub told: Vec<&'a Hazard>,
+    /// Pairs that other ranks order.
+    pub ordered: Vec<&'a Hazard>,
+}
+
+impl Known<'_> {
+    /// Whether `hazard`, of a run of the same layout, need not be judged: it is told already, or
+    /// each of its occurrences is known to be ordered.
+    pub fn has(&self, hazard: &Hazard) -> bool {
+        let is_told = self.told.iter().any(|one| is_same(one, hazard));
+        is_told || self.ordered.iter().any(|one| covers(one, hazard))
+    }
+}
+
+/// Whether every occurrence of `other` is one of `hazard`: of that rank, step and both sites.
+pub(super) fn covers(hazard: &Hazard, other: &Hazard) -> bool {
+    let is_met = |one: &Hazard| {
+        hazard.each().any(|known| {
+            known.rank == one.rank
+                && known.first.site == one.first.site
+                && known.second.site == one.second.site
+        })
+    };
+    hazard.kind == other.kind && other.keeps_all() && other.each().all(is_met)
 }
 
 /// Whether two hazards are one mistake: of the same kind, between the same two places.
@@ -113,8 +149,8 @@ pub fn explains<'a>(hazards: &'a [Hazard], difference: &NodeDifference) -> Optio
     there.or_else(|| earlier.find(comes_by))
 }
 
-/// Turns the pairs of `hazards` round, each in a run of its own of the course with that schedule;
-/// those that turn out to be ordered are taken out.
+/// Turns the pairs of `hazards` round, each in runs of its own of the course with that schedule;
+/// those of which every occurrence turns out to be ordered are taken out.
 ///
 /// # Errors
 /// A failure of the machine.
@@ -124,42 +160,65 @@ pub(super) fn turn_round(
     hazards: &mut Vec<Hazard>,
     progress: &dyn Progress,
 ) -> Result<Reversals, CheckError> {
-    let mut reversals = Reversals::default();
     if hazards.is_empty() {
-        return Ok(reversals);
+        return Ok(Reversals::default());
     }
-    let pairs = hazards.iter().filter(|hazard| hazard.ran.is_some());
+    let pairs = hazards.iter().filter(|hazard| has_ran(hazard));
     progress.begin("hazards turned round", pairs.take(PAIRS_MAX).count() as u64);
     let canonical = Canonical::of(session, course, schedule)?;
+    let reversals = judge_all(hazards, progress, |pairs| {
+        canonical.changed(session, |options| options.reverse = pairs.to_vec())
+    })?;
+    progress.end();
+    Ok(reversals)
+}
+
+/// Takes those of another run's hazards out of which every occurrence is ordered there. `run` runs
+/// that run again; what else comes of it is not asked.
+///
+/// # Errors
+/// A failure of the machine.
+pub(super) fn take_ordered_out(
+    hazards: &mut Vec<Hazard>,
+    mut run: impl FnMut(&[Reversal]) -> Result<RunRecord, CheckError>,
+) -> Result<(), CheckError> {
+    judge_all(hazards, &Silent, |pairs| match run(pairs) {
+        Ok(record) => Ok(Ok((record, Deviation::default()))),
+        Err(error) => Ok(Err(deviation::how_it_stopped(error)?)),
+    })?;
+    Ok(())
+}
+
+fn has_ran(hazard: &Hazard) -> bool {
+    hazard.each().any(|one| one.ran.is_some())
+}
+
+/// Judges hazards, the first ones of which both commands ran; those that are none are taken out.
+fn judge_all(
+    hazards: &mut Vec<Hazard>,
+    progress: &dyn Progress,
+    mut run: impl FnMut(&[Reversal]) -> Result<Ran, CheckError>,
+) -> Result<Reversals, CheckError> {
+    let mut reversals = Reversals::default();
     let mut kept = Vec::new();
     let mut tried = 0;
     for (place, hazard) in (0..).zip(hazards.drain(..)) {
-        let Some((held, until)) = hazard.ran.filter(|_| tried < PAIRS_MAX) else {
-            reversals.consequences.push(Consequence::NotTried);
-            reversals.places.push(place);
-            kept.push(hazard);
-            continue;
+        let is_tried = tried < PAIRS_MAX && has_ran(&hazard);
+        tried += usize::from(is_tried);
+        let judged = match is_tried {
+            true => occurrences::judge(hazard, &mut run)?,
+            false => Judged::Open(hazard, Consequence::NotTried),
         };
-        tried += 1;
-        let rank = hazard.rank;
-        let reversal = Reversal { rank, held, until };
-        let ran = canonical.changed(session, |options| options.reverse = Some(reversal))?;
-        let turned = ran.as_ref().ok().and_then(|(record, _)| record.turned);
-        progress.advance(1);
-        if turned == Some(Turned::Ordered) {
-            reversals.ordered.push(hazard);
-            continue;
+        progress.advance(u64::from(is_tried));
+        match judged {
+            Judged::Ordered(hazard) => reversals.ordered.push(hazard),
+            Judged::Open(hazard, consequence) => {
+                reversals.consequences.push(consequence);
+                reversals.places.push(place);
+                kept.push(hazard);
+            }
         }
-        reversals.consequences.push(match (ran, turned) {
-            (Err(error), _) => Consequence::Stops(error),
-            (Ok((_, deviation)), Some(Turned::Round)) if deviation.is_none() => Consequence::Agrees,
-            (Ok((_, deviation)), Some(Turned::Round)) => Consequence::Differs(deviation),
-            (Ok(_), _) => Consequence::NotTried,
-        });
-        reversals.places.push(place);
-        kept.push(hazard);
     }
-    progress.end();
     *hazards = kept;
     Ok(reversals)
 }

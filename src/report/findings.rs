@@ -7,7 +7,8 @@ use super::terminal::{outside_line, races_line};
 use super::{Exit, KeyPlaces, Report};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::outcome::{
-    FirstDivergence, Hazard, OracleResult, OracleVerdict, Outcome, VacuityFinding, VacuityReason,
+    FirstDivergence, Hazard, NOTHING_CAME, OracleResult, OracleVerdict, Outcome, VacuityFinding,
+    VacuityReason,
 };
 use crate::prove::stop::Stop;
 use crate::prove::switch::switch_of;
@@ -271,9 +272,9 @@ impl At<'_> {
         let grade = outcome.grade();
         let message = format!("{}: {}", outcome.scenario.name, grade.words());
         let mut finding = Diagnostic::error(grade.slug(), message);
-        // Such as a fault of the scenario's own of which nothing came.
-        for note in &outcome.notes {
-            finding = finding.with_note(note.clone());
+        if outcome.notes.iter().any(|note| note == NOTHING_CAME) {
+            let finding = finding.with_note(NOTHING_CAME.to_string());
+            return self.keys(finding, &["fault"], "");
         }
         for result in outcome.oracles.iter().filter(|result| result.is_idle()) {
             if let Some(detail) = &result.detail {
@@ -415,17 +416,15 @@ mod tests {
             idle[0].notes,
             ["RES was not checked: the scenario names no restart"]
         );
-        // What nobody asked for is no reason; what the notes say is.
+        // A fault that nothing came of is the reason, and what was not asked for is none.
         let mut outcome = sample::proved();
         outcome.within = Some(Grade::Vacuous);
+        outcome.notes.push(NOTHING_CAME.to_string());
         outcome.oracles[1].verdict = OracleVerdict::NotChecked;
         outcome.oracles[1].detail = Some(OracleResult::NOT_ASKED.into());
-        outcome.notes = vec!["nothing came of the scenario's faults".into()];
         let unnoticed = report(outcome, None).diagnostics();
-        assert_eq!(
-            unnoticed[0].notes,
-            ["nothing came of the scenario's faults"]
-        );
+        assert_eq!((unnoticed.len(), unnoticed[0].code), (1, "vacuous"));
+        assert_eq!(unnoticed[0].notes, [NOTHING_CAME]);
         let mut outcome = sample::proved();
         outcome.oracles.clear();
         assert_eq!(

@@ -14,25 +14,39 @@ const NAME_BYTES_MAX: usize = 512;
 /// The key of bit flips, which are no faults of the recipe.
 const FLIP_BIT: &str = "flip_bit";
 
-/// What is wrong on purpose. `omit_component` is not among it: it is `checkpoint.omit`.
+/// What is wrong on purpose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Act in every run of a check.
     pub named: BTreeSet<Fault>,
     /// Act in the reference run only.
     pub flips: BTreeSet<BitFlip>,
+    /// What checkpoints lack: it is in `checkpoint.omit`, too.
+    pub omitted: BTreeSet<Component>,
 }
 
 impl Faults {
     pub fn is_empty(&self) -> bool {
-        self.named.is_empty() && self.flips.is_empty()
+        self.named.is_empty() && self.flips.is_empty() && self.omitted.is_empty()
     }
+}
+
+impl Faults {
+    /// What checkpoints lack, as faults.
+    pub fn omissions(&self) -> BTreeSet<Fault> {
+        self.omitted.iter().copied().map(omission).collect()
+    }
+}
+
+fn omission(component: Component) -> Fault {
+    Fault::everywhere(FaultKind::OmitComponent, component.name())
 }
 
 impl Serialize for Faults {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut by_key: BTreeMap<&str, Vec<&Fault>> = BTreeMap::new();
-        for fault in &self.named {
+        let omissions = self.omissions();
+        for fault in self.named.iter().chain(&omissions) {
             by_key.entry(fault.kind.key()).or_default().push(fault);
         }
         let mut map = serializer.serialize_map(None)?;
@@ -51,10 +65,7 @@ impl Scenario {
     pub fn fault_words(&self) -> Vec<String> {
         let named = self.faults.named.iter().map(ToString::to_string);
         let omitted = self.checkpoint.omit.iter();
-        let omitted = omitted.map(|component| {
-            let at = component.name();
-            Fault::everywhere(FaultKind::OmitComponent, at).to_string()
-        });
+        let omitted = omitted.map(|component| omission(*component).to_string());
         let flips = self.faults.flips.iter();
         let flips = flips.map(|flip| format!("{FLIP_BIT}: {flip}, in the reference run only"));
         named.chain(omitted).chain(flips).collect()
@@ -90,7 +101,11 @@ pub(super) fn read(
                 continue;
             };
             match facts.kind {
-                FaultKind::OmitComponent => omit(&mut reader, item, &fault, checkpoint),
+                FaultKind::OmitComponent => {
+                    let omitted = omit(&mut reader, item, &fault);
+                    checkpoint.omit.extend(omitted);
+                    faults.omitted.extend(omitted);
+                }
                 _ => {
                     faults.named.insert(fault);
                 }
@@ -185,22 +200,18 @@ fn within(reader: &mut Reader<'_>, key: &'static str, most: u32, least: u32) -> 
     number.is_given().then_some(number.value)
 }
 
-fn omit(reader: &mut Reader<'_>, item: &Item, fault: &Fault, checkpoint: &mut CheckpointPlan) {
+fn omit(reader: &mut Reader<'_>, item: &Item, fault: &Fault) -> Option<Component> {
     if fault.rank.is_some() || fault.step.is_some() {
         let message = "a checkpoint lacks a component on every rank".to_string();
         reader.complain("unknown-key", message, item, "expected `at` alone");
-        return;
+        return None;
     }
     let found = component(&fault.at);
-    match found {
-        Some(component) => {
-            checkpoint.omit.insert(component);
-        }
-        None => {
-            let message = format!("`{}` is no component", fault.at);
-            reader.complain("unknown-value", message, item, &component_names());
-        }
+    if found.is_none() {
+        let message = format!("`{}` is no component", fault.at);
+        reader.complain("unknown-value", message, item, &component_names());
     }
+    found
 }
 
 fn component(name: &str) -> Option<Component> {

@@ -12,11 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::FaultKind;
 use crate::numerics::Dtype;
-use crate::world::{Component, EventId, GroupId, Handle, Phase, Rank, RankError, StreamId, Tensor};
-
-/// Copies from device to host, and the writer, which is a process of its own.
-const COPIES: StreamId = StreamId(0x0010_0000);
-const WRITER: StreamId = StreamId(0x0010_0001);
+use crate::world::{
+    CHECKPOINT_COPY_STREAM, CHECKPOINT_WRITER_STREAM, Component, EventId, GroupId, Handle, Phase,
+    Rank, RankError, Tensor,
+};
 
 const READY: EventId = EventId(0x4000_0000);
 const STAGE: EventId = EventId(0x4000_0001);
@@ -186,7 +185,7 @@ impl Saver {
         };
         first.into_iter().for_each(|item| copy(rank, item));
         rank.edge("checkpoint.ready", |rank| rank.record(READY));
-        rank.on_stream(COPIES, |rank| {
+        rank.on_stream(CHECKPOINT_COPY_STREAM, |rank| {
             rank.wait_event(READY);
             later.into_iter().for_each(|item| copy(rank, item));
             rank.edge("checkpoint.stage", |rank| rank.record(STAGE));
@@ -196,7 +195,7 @@ impl Saver {
 
     /// The writer reads what was staged.
     fn write(&self, rank: &mut Rank) -> Handle {
-        rank.on_stream(WRITER, |rank| {
+        rank.on_stream(CHECKPOINT_WRITER_STREAM, |rank| {
             rank.wait_event(STAGED);
             for item in &self.items {
                 let from = match self.shared.contains(&item.component) {

@@ -22,9 +22,9 @@ pub use order::{
     Choice, CollectiveShape, NodeId, Owner, PlanSource, Priorities, QueryId, Schedule, TuneKey,
 };
 pub use rank::{
-    COMPUTE_STREAM, Communicator, Component, EventId, GRAD_HOOK_STREAM, GroupId, Handle, Lane,
-    LocalOrder, MemoryOptions, OFFLOAD_STREAM, Rank, RankError, Segments, SlotFold, StreamId,
-    Tensor,
+    CHECKPOINT_COPY_STREAM, CHECKPOINT_WRITER_STREAM, COMPUTE_STREAM, Communicator, Component,
+    EventId, GRAD_HOOK_STREAM, GroupId, Handle, Lane, LocalOrder, MemoryOptions, OFFLOAD_STREAM,
+    Rank, RankError, Segments, SlotFold, StreamId, Tensor,
 };
 pub use site::{Family, Name, Phase, Site};
 

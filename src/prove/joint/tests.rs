@@ -89,7 +89,8 @@ fn denied(session: &mut Session) -> queries::Queries {
     let steps = session.steps();
     let reference = session.plain_run(&watched, steps).expect("it runs");
     assert_eq!(reference.hazards, []);
-    let asked = (&reference.queries[..], &[][..]);
+    let known = Known::default();
+    let asked = (&reference.queries[..], &known);
     queries::deny(session, Course::Straight, asked, &Silent).expect("it can be explored")
 }
 
@@ -118,7 +119,7 @@ fn what_two_answers_do_together_is_found_and_found_again() {
     let said = found.consequence().expect("a sentence");
     assert!(said.contains("first") && said.contains(" and "), "{said}");
 
-    let all = (&[][..], Some(worst.number));
+    let all = (&Known::default(), Some(worst.number));
     let again = explore(&mut session, Course::Straight, all, &Silent).expect("it runs");
     let again = again.together.expect("the same");
     assert_eq!(
@@ -250,18 +251,21 @@ fn hazards_of_steps_that_were_not_followed_are_told() {
     let reference = session.plain_run(&RunOptions::default(), steps);
     let reference = reference.expect("it runs");
     assert_eq!(reference.hazards, []);
-    let deny = |session: &mut Session, known: &[&Hazard]| {
+    let deny = |session: &mut Session, known: &Known<'_>| {
         let asked = (&reference.queries[..], known);
         let found = queries::deny(session, Course::Straight, asked, &Silent);
         found.expect("it can be explored")
     };
-    let found = deny(&mut session, &[]);
+    let found = deny(&mut session, &Known::default());
     assert!(!found.late.is_empty());
     assert_eq!(found.late.len(), found.late_reversals.consequences.len());
     assert!(found.late_reversals.is_visible(), "{found:?}");
     let again = late_hazards(&mut session, &reference).expect("it runs");
     assert_eq!(again, found.late);
     // The control: what is known is not told again.
-    let known: Vec<&Hazard> = found.late.iter().collect();
+    let known = Known {
+        told: found.late.iter().collect(),
+        ..Known::default()
+    };
     assert_eq!(deny(&mut session, &known).late, []);
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::Component;
 use crate::prove::memory;
-use crate::prove::reversal::is_same;
+use crate::prove::reversal::{self, is_same};
 use crate::prove::session::{CheckError, Session};
 use crate::world::{Hazard, RunOptions, RunRecord, SavedFile, State};
 
@@ -110,14 +110,23 @@ pub fn compare(
         ..RunOptions::default()
     };
     let steps = session.steps();
-    let late = session.plain_run(&options, steps)?;
+    let late = session.plain_run(&options, steps.clone())?;
     let is_known = |hazard: &&Hazard| {
         let mut known = reference.hazards.iter();
         known.any(|other| is_same(other, hazard))
     };
     let own = late.hazards.iter().filter(|hazard| !is_known(hazard));
+    let mut hazards: Vec<Hazard> = own.cloned().collect();
+    reversal::take_ordered_out(&mut hazards, |pairs| {
+        let turned = RunOptions {
+            hazard_steps_max: 0,
+            reverse: pairs.to_vec(),
+            ..options.clone()
+        };
+        Ok(session.plain_run(&turned, steps.clone())?)
+    })?;
     let mut found = Snapshots {
-        hazards: own.cloned().collect(),
+        hazards,
         ..Snapshots::default()
     };
     for after in saves {

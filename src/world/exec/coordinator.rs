@@ -25,7 +25,7 @@ use super::local::{SlotPlans, TunedPlans};
 use super::planted::CommandFaults;
 use super::priority::Race;
 use super::rank_state::RankState;
-use super::reversal::Hold;
+use super::reversal::{Hold, Turns};
 use super::shuffle::Shuffle;
 use super::{NodeRecord, RunOptions, RunRecord, World, stall};
 
@@ -62,6 +62,7 @@ pub(super) struct Coordinator<'a> {
     pub shuffle: Shuffle,
     pub race: Option<Race>,
     pub heads: Heads,
+    pub turns: Turns,
     pub slot_plans: SlotPlans,
     pub tuned_plans: TunedPlans,
 }
@@ -95,10 +96,10 @@ impl<'a> Coordinator<'a> {
         let shards = u64::from(engine.shards());
         // Neighbours share a memory; which one depends on nothing but the rank.
         let shard_of = |rank: u32| (u64::from(rank) * shards / u64::from(world.ranks)) as u32;
-        let ranks = (0..world.ranks)
+        let mut ranks = (0..world.ranks)
             .map(|rank| {
                 let follows = options.hazard_steps_max > 0;
-                let hold = Hold::of(rank, options.reverse);
+                let hold = Hold::of(rank, &options.reverse);
                 let state = RankState::new(engine, shard_of(rank), follows, hold);
                 #[cfg(test)]
                 let state = state.map(|state| state.mutated(options.mutation));
@@ -110,6 +111,7 @@ impl<'a> Coordinator<'a> {
         let roles = Roles::new(world.ranks);
         #[cfg(test)]
         let roles = roles.mutated(options.mutation);
+        let turns = Turns::begin(&options.reverse, &mut ranks);
         Ok(Coordinator {
             world,
             engine,
@@ -136,6 +138,7 @@ impl<'a> Coordinator<'a> {
             shuffle: Shuffle::new(options.shuffle),
             race: options.schedule.priorities.as_ref().map(Race::new),
             heads: Heads::new(world.ranks, &world.communicators),
+            turns,
             slot_plans: SlotPlans::new(),
             tuned_plans: TunedPlans::new(),
         })

@@ -72,6 +72,23 @@ impl Heads {
         }
     }
 
+    /// `command`, at the head of `stream`, is held back from now on.
+    pub fn withdrawn(&mut self, rank: u32, stream: StreamId, command: &Command) {
+        match command {
+            Command::Collective(call) => {
+                let key = (call.group, stream);
+                if let Some(count) = self.calls.get_mut(&key) {
+                    *count -= 1;
+                }
+                self.complete.remove(&key);
+            }
+            Command::Send { .. } => {
+                self.sends.remove(&(rank, stream));
+            }
+            _ => {}
+        }
+    }
+
     /// Communicators whose members all have a call at the head of its stream, each told once, as
     /// far as none is late.
     pub fn take_complete(&mut self, shuffle: &mut Shuffle) -> BTreeSet<(GroupId, StreamId)> {

@@ -31,6 +31,7 @@ impl Coordinator<'_> {
             if let Some(accesses) = &mut state.accesses {
                 accesses.issued(stream, &issued);
             }
+            state.hold.issues(issued.ordinal);
             let queue = state.streams.entry(stream).or_default();
             if queue.is_empty() && !state.hold.holds(issued.ordinal) {
                 self.heads.appeared(rank, stream, &issued.command);

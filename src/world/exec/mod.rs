@@ -69,8 +69,8 @@ pub struct RunOptions {
     pub list_faults: bool,
     /// Draws the order of what is ready, and what is late.
     pub shuffle: Option<u64>,
-    /// Turns two commands round.
-    pub reverse: Option<Reversal>,
+    /// Turns pairs of commands round, one after another, until one can be.
+    pub reverse: Vec<Reversal>,
     /// Folds that become arrival-order folds: a planted race.
     pub arrival_at: BTreeSet<NodeId>,
     /// Keeps a record of every node, to name the first that differs.
@@ -281,8 +281,8 @@ pub struct RunRecord {
     /// Communicators that met in a collective, and ranks between which a message went.
     pub groups_met: BTreeSet<GroupId>,
     pub messages_met: BTreeSet<(u32, u32)>,
-    /// How `RunOptions::reverse` went.
-    pub turned: Option<Turned>,
+    /// How each of `RunOptions::reverse` went.
+    pub turned: Vec<Turned>,
     /// Arrival orders of `RunOptions::schedule` that found their fold.
     pub arrivals_met: u32,
     /// Every buffer at the end of set-up, by (rank, name, occurrence).

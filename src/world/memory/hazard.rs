@@ -5,6 +5,7 @@
 //! that was reused under a copy; both trained on, and differed now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use crate::world::rank::{Communicator, StreamId};
 use crate::world::site::{Name, Phase, Site};
@@ -13,6 +14,8 @@ use super::accesses::{Conflict, Use};
 
 /// Different hazards that are kept; more are only counted.
 const HAZARDS_MAX: usize = 256;
+/// Occurrences of one hazard that are kept; more are only counted.
+const OCCURRENCES_MAX: usize = 256;
 
 /// What is wrong between the two accesses. "First" is the one that the host issued first, whatever
 /// order they ran in here.
@@ -82,6 +85,46 @@ pub struct Hazard {
     pub ran: Option<(u32, u32)>,
     /// How often it was met: over ranks, steps and microbatches.
     pub occurrences: u64,
+    /// The later occurrences, each a hazard of its own, as far as they are kept.
+    #[serde(skip)]
+    pub further: Vec<Hazard>,
+}
+
+impl Hazard {
+    /// Every occurrence that is kept, this one first.
+    pub fn each(&self) -> impl Iterator<Item = &Hazard> {
+        iter::once(self).chain(&self.further)
+    }
+
+    /// Whether every occurrence is kept.
+    pub fn keeps_all(&self) -> bool {
+        self.occurrences == self.each().count() as u64
+    }
+
+    /// The hazard without these occurrences, named by the first one that is left and `is_named`,
+    /// else by the first that is left; `None` where none is.
+    pub(crate) fn without(
+        mut self,
+        is_out: impl Fn(&Hazard) -> bool,
+        is_named: impl Fn(&Hazard) -> bool,
+    ) -> Option<Hazard> {
+        let (occurrences, further) = (self.occurrences, std::mem::take(&mut self.further));
+        self.occurrences = 1;
+        let mut each: Vec<Hazard> = iter::once(self).chain(further).collect();
+        let kept = each.len();
+        each.retain(|one| !is_out(one));
+        let out = (kept - each.len()) as u64;
+        if each.is_empty() {
+            return None;
+        }
+        let place = each.iter().position(is_named).unwrap_or(0);
+        let named = each.remove(place);
+        Some(Hazard {
+            occurrences: occurrences - out,
+            further: each,
+            ..named
+        })
+    }
 }
 
 impl std::fmt::Display for Hazard {
@@ -121,7 +164,11 @@ impl HazardLog {
             place(&conflict.second.site),
         );
         if let Some(number) = self.numbers.get(&key) {
-            self.hazards[*number].occurrences += 1;
+            let known = &mut self.hazards[*number];
+            known.occurrences += 1;
+            if known.further.len() + 1 < OCCURRENCES_MAX {
+                known.further.push(hazard(rank, conflict, communicators));
+            }
         } else if self.hazards.len() == HAZARDS_MAX {
             self.more += 1;
         } else {
@@ -180,6 +227,7 @@ fn hazard(rank: u32, conflict: &Conflict, communicators: &[Communicator]) -> Haz
         words: conflict.words,
         buffer: conflict.buffer.as_deref().map(str::to_string),
         occurrences: 1,
+        further: Vec::new(),
     }
 }
 

@@ -80,6 +80,8 @@ impl StreamId {
             SEND_STREAMS => format!("the stream of sends to rank {peer}"),
             RECV_STREAMS => format!("the stream of receives from rank {peer}"),
             _ if self == COMPUTE_STREAM => "the compute stream".to_string(),
+            _ if self == CHECKPOINT_COPY_STREAM => "the stream of checkpoint copies".to_string(),
+            _ if self == CHECKPOINT_WRITER_STREAM => "the checkpoint writer".to_string(),
             _ if self == OFFLOAD_STREAM => "the offload stream".to_string(),
             _ if self == GRAD_HOOK_STREAM => "the stream of gradient hooks".to_string(),
             _ if self == HOST => "the host".to_string(),
@@ -171,6 +173,12 @@ pub struct MemoryOptions {
 
 /// The stream that a rank's program starts on.
 pub const COMPUTE_STREAM: StreamId = StreamId(0);
+
+/// What a checkpoint is staged on: copies from device to host.
+pub const CHECKPOINT_COPY_STREAM: StreamId = StreamId(0x0010_0000);
+
+/// The writer of checkpoints, which is a process of its own.
+pub const CHECKPOINT_WRITER_STREAM: StreamId = StreamId(0x0010_0001);
 
 /// Activations go to the host and come back here (Transformer Engine, `cpu_offload.py`,
 /// `offload_stream`).

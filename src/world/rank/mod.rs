@@ -25,8 +25,9 @@ pub use allocator::Allocation;
 use allocator::Allocator;
 use handle::segments_problem;
 pub use handle::{
-    COMPUTE_STREAM, Communicator, Declaration, EventId, GRAD_HOOK_STREAM, GroupId, Handle, Lane,
-    MemoryOptions, OFFLOAD_STREAM, RankError, Segments, SlotFold, StreamId, Tensor,
+    CHECKPOINT_COPY_STREAM, CHECKPOINT_WRITER_STREAM, COMPUTE_STREAM, Communicator, Declaration,
+    EventId, GRAD_HOOK_STREAM, GroupId, Handle, Lane, MemoryOptions, OFFLOAD_STREAM, RankError,
+    Segments, SlotFold, StreamId, Tensor,
 };
 pub(crate) use handle::{HOST, recv_stream};
 pub(crate) use link::{Link, Park, Parked, Reply};

@@ -21,7 +21,7 @@ pub use acts::{Acts, Parameters};
 pub use judge::Parting;
 pub(super) use judge::{FORWARD, Judge};
 pub use other_run::OtherRun;
-pub(super) use other_run::options;
+pub(super) use other_run::{options, take_ordered_out};
 use steps::compared;
 pub use steps::{LaterStep, MetricPair, TokenLosses};
 pub(super) use steps::{by_sample, metrics, token_losses};

@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::{Judge, Kept, LaterStep, Parting, PlanDifference, Side, compared, differences};
 use crate::fault::Component;
 use crate::numerics::ladder::Rung;
 use crate::prove::memory;
-use crate::prove::session::Session;
+use crate::prove::reversal;
+use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Reach, Sweep};
-use crate::train::{CanonicalError, CanonicalState, StateDifference, TrainOptions};
-use crate::world::{Drift, Hazard, RunOptions, RunRecord};
+use crate::train::{CanonicalError, CanonicalState, Checkpoint, StateDifference, TrainOptions};
+use crate::world::{Drift, Hazard, RunOptions, RunRecord, Unobserved};
 
 /// Differing tensors that a report names.
 const DIFFERENCES_SHOWN: usize = 4;
@@ -49,6 +51,26 @@ pub(in crate::prove::oracle) fn options(straight: &Session, other: &Session) -> 
         checkpoint_after: memory::states_kept(&straight.scenario),
         ..RunOptions::default()
     }
+}
+
+/// Takes those of the run's hazards out of which every occurrence is ordered by way of other ranks
+/// in that run, of these steps from that checkpoint.
+///
+/// # Errors
+/// A failure of the machine.
+pub(in crate::prove::oracle) fn take_ordered_out(
+    session: &mut Session,
+    hazards: &mut Vec<Hazard>,
+    (steps, checkpoint): (Range<u32>, Option<Arc<Checkpoint>>),
+) -> Result<(), CheckError> {
+    reversal::take_ordered_out(hazards, |pairs| {
+        let options = RunOptions {
+            reverse: pairs.to_vec(),
+            ..RunOptions::default()
+        };
+        let loaded = checkpoint.clone();
+        Ok(session.run(&options, steps.clone(), loaded, &mut Unobserved)?)
+    })
 }
 
 /// Whole tensors, or why there are none.

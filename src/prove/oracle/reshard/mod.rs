@@ -12,7 +12,7 @@ mod planted;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::fault::Component;
+use crate::fault::{Component, Fault};
 use crate::prove::Progress;
 use crate::prove::oracle::parting::{self, Kept, OtherRun, Parting, Side, whole};
 use crate::prove::oracle::res;
@@ -38,6 +38,8 @@ pub struct Resharding {
     pub unread: BTreeSet<Component>,
     /// Why dropout draws other masks from the load on; `None` where it draws the same.
     pub masks_differ: Option<&'static str>,
+    /// The scenario's faults that a run on this layout has met.
+    pub faults_met: BTreeSet<Fault>,
 }
 
 impl Resharding {
@@ -49,6 +51,7 @@ impl Resharding {
             run: OtherRun::default(),
             unread: BTreeSet::new(),
             masks_differ: None,
+            faults_met: BTreeSet::new(),
         }
     }
 
@@ -135,7 +138,8 @@ impl Resume<'_> {
         let mut sweep = Sweep::new(session.sweep_options());
         let steps = self.cut + 1..last + 1;
         let parts = Some(Arc::new(parts));
-        let resumed = session.run(&options, steps.clone(), parts, &mut sweep)?;
+        let mut resumed = session.run(&options, steps.clone(), parts.clone(), &mut sweep)?;
+        parting::take_ordered_out(session, &mut resumed.hazards, (steps.clone(), parts))?;
         found.unread = res::unread(self.reference, self.cut, &omitted);
         // Nothing is left out of the straight run's; the other's is what its memory holds.
         let loaded = (
@@ -158,6 +162,7 @@ impl Resume<'_> {
         );
         found.run.compare_steps(sides, kept, steps);
         found.run.take(resumed, sweep);
+        found.faults_met = session.faults_met.clone();
         Ok(found)
     }
 

@@ -30,6 +30,7 @@ pub(in crate::prove) fn hazard() -> Hazard {
         edge: None,
         ran: None,
         occurrences: 1,
+        further: Vec::new(),
     }
 }
 

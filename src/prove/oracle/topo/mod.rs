@@ -155,10 +155,11 @@ impl Varied<'_> {
             None,
             &mut sweep,
         );
-        let record = record.map_err(|error| {
+        let mut record = record.map_err(|error| {
             let error = CheckError::from(error);
             named(&variation.name, error.stop_shown_by(OracleKind::TOPO))
         })?;
+        parting::take_ordered_out(&mut session, &mut record.hazards, (steps.clone(), None))?;
         let mut found = Topo::new(variation);
         self.compare(&session, (&record, &sweep.sums), steps, &mut found);
         found.run.take(record, sweep);
