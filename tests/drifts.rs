@@ -88,7 +88,7 @@ fn data_parallel_ranks_that_do_not_reduce() {
         "ranks 0 and 2 of dp0",
         UPDATE,
         "`grads` differs already, as computed at step 2, microbatch 0, backward",
-        "data of its own",
+        "whose operands differ already, in words that are not matched one by one",
     ];
     is_let_in(WHOLE, fault, &said);
 }
@@ -101,7 +101,7 @@ fn tensor_parallel_ranks_that_do_not_reduce() {
         "of tp0",
         UPDATE,
         "step 2, microbatch 0, forward, decoder.layers.0.self_attention.linear_proj, forward \
-         (ranks 0 and 1), which each rank computes from data of its own",
+         (ranks 0 and 1), whose operands differ already, in words that are not matched",
     ];
     is_let_in("sequence_parallel = false", fault, &said);
 }

@@ -24,8 +24,9 @@ pub enum Beginning {
     Uploads,
     /// Each rank has a part of its own of one collective's result.
     Parts,
-    /// Each rank computed it from data of its own.
-    OwnData,
+    /// Operands differ in words that are not matched one by one. Whether the ranks should have had
+    /// them so is not known.
+    Unmatched,
     /// Nobody wrote the words on one of the ranks in the steps that were looked at.
     Earlier,
 }
@@ -123,9 +124,10 @@ impl std::fmt::Display for LetIn {
             Beginning::Parts => {
                 ", of which each rank has a part; no collective on the way from there joins the two"
             }
-            Beginning::OwnData => {
-                ", which each rank computes from data of its own; no collective on the way from \
-                 there joins the two"
+            Beginning::Unmatched => {
+                ", whose operands differ already, in words that are not matched one by one: the \
+                 way back from there is not followed; no collective on the way from there joins \
+                 the two"
             }
             Beginning::Earlier => ", as one of them last wrote it in an earlier step",
         })
@@ -168,7 +170,7 @@ impl Search<'_> {
         let cause = match (self.certain(copies), &last.follows) {
             (Some(cause), _) => cause,
             (None, Follows::Ends(beginning)) => self.cause(last, *beginning),
-            (None, Follows::Operands { .. }) => self.cause(last, Beginning::OwnData),
+            (None, Follows::Operands { .. }) => self.cause(last, Beginning::Unmatched),
             (None, Follows::Unknown) => return None,
         };
         let at = self.place(at);

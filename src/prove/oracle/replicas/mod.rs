@@ -4,8 +4,8 @@
 //! again, twice: once for who reads and writes what, once for digests of all that the copies may
 //! depend on. From the copies, differences are followed back through the nodes that wrote them, on
 //! both ranks at once. They begin where both ranks read the same and write other bytes; where the
-//! two ran other nodes, or one node with other parameters; or in data that is each rank's own, and
-//! that no collective has joined since.
+//! two ran other nodes, or one node with other parameters; or they are followed to operands whose
+//! words are not matched one by one, and which no collective has joined since.
 
 mod cause;
 mod log;
@@ -40,15 +40,24 @@ pub(in crate::prove) fn let_in(
     };
     let mut log = Log::until(drift);
     follow(session, course, (options, drift), &mut log)?;
-    if log.copies().is_none() {
+    search(session, course, options, &log)
+}
+
+/// Follows the copies of `log` back, in one more run.
+fn search(
+    session: &mut Session,
+    course: Course<'_>,
+    options: &RunOptions,
+    log: &Log,
+) -> Result<Option<LetIn>, CheckError> {
+    let reach = log.copies().and_then(|_| log.reach());
+    let Some(asked) = reach else {
         return Ok(None);
-    }
-    let mut seen = Seen::until(drift, log.reach());
-    follow(session, course, (options, drift), &mut seen)?;
-    let search = Search {
-        log: &log,
-        seen: &seen,
     };
+    let drift = &log.drift;
+    let mut seen = Seen::until(drift, asked);
+    follow(session, course, (options, drift), &mut seen)?;
+    let search = Search { log, seen: &seen };
     Ok(search.let_in())
 }
 
