@@ -10,7 +10,8 @@ use crate::world::{Drift, Site};
 
 use super::watch::{Operand, Output, Sees, Shown, Work};
 
-/// Pairs of words that are followed back.
+/// Pairs of words that are followed back. Those behind them are not looked at, and a difference may
+/// begin there.
 const PAIRS_MAX: usize = 100_000;
 /// Nodes that are kept: about 300 MB.
 const NODES_MAX: usize = 300_000;
@@ -101,7 +102,6 @@ pub(super) struct Log {
     copies: Option<(Span, Span)>,
     top: Option<[Read; 2]>,
     pub nodes_max: usize,
-    pub pairs_max: usize,
     /// There are more nodes than are kept: nothing is known.
     is_full: bool,
 }
@@ -116,7 +116,6 @@ impl Log {
             copies: None,
             top: None,
             nodes_max: NODES_MAX,
-            pairs_max: PAIRS_MAX,
             is_full: false,
         }
     }
@@ -308,20 +307,18 @@ impl Log {
         })
     }
 
-    /// All words that following the copies back may come by; `None` where they are too many: of
-    /// half of them, what is the first place would not be known.
-    pub fn reach(&self) -> Option<Asked> {
+    /// All words that following the copies back may come by.
+    pub fn reach(&self) -> Asked {
         let mut asked = Asked::default();
         let mut seen: BTreeSet<Pair> = BTreeSet::new();
         let mut ahead: VecDeque<Pair> = self.copies().into_iter().collect();
         while let Some(pair) = ahead.pop_front() {
-            if seen.contains(&pair) || self.is_same(pair) {
+            if seen.len() >= PAIRS_MAX {
+                break;
+            }
+            if !seen.insert(pair) || self.is_same(pair) {
                 continue;
             }
-            if seen.len() >= self.pairs_max {
-                return None;
-            }
-            seen.insert(pair);
             asked.reads.extend([pair.0, pair.1]);
             for Written { read, by } in self.written(pair) {
                 asked.reads.extend([read.0, read.1]);
@@ -335,7 +332,7 @@ impl Log {
                 }
             }
         }
-        Some(asked)
+        asked
     }
 }
 

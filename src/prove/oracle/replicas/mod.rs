@@ -40,24 +40,15 @@ pub(in crate::prove) fn let_in(
     };
     let mut log = Log::until(drift);
     follow(session, course, (options, drift), &mut log)?;
-    search(session, course, options, &log)
-}
-
-/// Follows the copies of `log` back, in one more run.
-fn search(
-    session: &mut Session,
-    course: Course<'_>,
-    options: &RunOptions,
-    log: &Log,
-) -> Result<Option<LetIn>, CheckError> {
-    let reach = log.copies().and_then(|_| log.reach());
-    let Some(asked) = reach else {
+    if log.copies().is_none() {
         return Ok(None);
-    };
-    let drift = &log.drift;
-    let mut seen = Seen::until(drift, asked);
+    }
+    let mut seen = Seen::until(drift, log.reach());
     follow(session, course, (options, drift), &mut seen)?;
-    let search = Search { log, seen: &seen };
+    let search = Search {
+        log: &log,
+        seen: &seen,
+    };
     Ok(search.let_in())
 }
 

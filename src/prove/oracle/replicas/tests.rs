@@ -43,23 +43,6 @@ fn a_drift_is_let_in_by_the_update_that_one_rank_leaves_out() {
     assert_eq!(none, None);
 }
 
-/// Of a way that is followed in part, the first place is not known: none is named.
-#[test]
-fn a_way_of_too_many_pairs_is_not_followed() {
-    let (mut session, drifts) = drifting();
-    let had = RunOptions::default();
-    let mut log = Log::until(&drifts[0]);
-    let of_drift = (&had, &drifts[0]);
-    follow(&mut session, Course::Straight, of_drift, &mut log).expect("it runs");
-    let mut found = |log: &Log| {
-        let found = search(&mut session, Course::Straight, &had, log);
-        found.expect("it runs")
-    };
-    assert!(found(&log).is_some());
-    log.pairs_max = 0;
-    assert_eq!((log.copies().is_some(), found(&log)), (true, None));
-}
-
 /// What is too long to be kept is not half known.
 #[test]
 fn a_run_of_too_many_nodes_is_not_followed() {
