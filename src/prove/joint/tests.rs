@@ -7,7 +7,7 @@ use crate::prove::CheckOptions;
 use crate::prove::queries;
 use crate::prove::{Silent, session::StandIn};
 use crate::scenario::{Overrides, Scenario};
-use crate::world::{Handle, Rank, RankError, RunOptions, StreamId, Tensor};
+use crate::world::{Handle, HazardKind, Rank, RankError, RunOptions, StreamId, Tensor};
 
 fn sampled(tasks: u64, events: u64) -> Sampled {
     Sampled {
@@ -268,4 +268,52 @@ fn hazards_of_steps_that_were_not_followed_are_told() {
         ..Known::default()
     };
     assert_eq!(deny(&mut session, &known).late, []);
+}
+
+/// A node more, and by it other bytes in one that always runs.
+fn detour(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    let [x, y] = ["x", "y"].map(|name| {
+        let tensor = asker.rank.alloc(name, Dtype::F32, LEN);
+        asker.rank.upload_f32("clear", tensor, &[0.0; LEN as usize]);
+        tensor
+    });
+    if !asker.is_ready("ask")? && asker.rank.id == 0 {
+        asker.rank.upload_f32("detour", x, &[3.0; LEN as usize]);
+    }
+    asker.rank.copy("common", x, y);
+    Ok(())
+}
+
+#[test]
+fn other_bytes_beside_other_nodes_are_masked() {
+    let found = denied(&mut session(detour));
+    let worst = found.alone().expect("one alters a copy");
+    let came = worst.came.as_ref().expect("it runs");
+    assert!(came.other_nodes && came.metric.is_none(), "{came:?}");
+    assert_eq!(worst.hazard, None);
+    assert_eq!(found.grade(), Grade::Masked, "{found:?}");
+}
+
+/// A kernel that fills half of what it only writes, and a copy of all of it.
+fn half(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    let [x, y] = ["x", "y"].map(|name| asker.rank.alloc(name, Dtype::F32, LEN));
+    asker.is_ready("ask")?;
+    let count = LEN / 2;
+    asker
+        .rank
+        .launch("half", "fill", [count, 1, 1], &[x], &[count, 0]);
+    asker.rank.copy("use", x, y);
+    Ok(())
+}
+
+/// What was written is measured, as in the reference run.
+#[test]
+fn words_that_a_late_step_leaves_unwritten_are_found() {
+    let mut session = session(half);
+    let steps = session.steps();
+    let reference = session.plain_run(&RunOptions::default(), steps);
+    let reference = reference.expect("it runs");
+    let late = late_hazards(&mut session, &reference).expect("it runs");
+    let kinds: Vec<HazardKind> = late.iter().map(|hazard| hazard.kind).collect();
+    assert_eq!(kinds, [HazardKind::UninitialisedRead], "{late:?}");
 }

@@ -135,7 +135,10 @@ pub fn resume(
     let others = memory::steps_of_other_kind(&session.scenario, restart.cut);
     let options = RunOptions {
         keep_setup: true,
-        hazard_steps_max: 1,
+        // Graphs are replayed from its later steps on.
+        hazard_steps_max: memory::replayed_hazard_steps(&session.scenario).unwrap_or(1),
+        // As in the straight run, whose hazards its own are beside.
+        measure_writes: true,
         checkpoint_after: kept.chain(others).collect(),
         ..RunOptions::default()
     };
@@ -319,3 +322,6 @@ fn lost_words(
         those_of: live_in.keys().find(is_of).map(|(other, ..)| *other),
     })
 }
+
+#[cfg(test)]
+mod tests;
