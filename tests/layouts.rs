@@ -145,7 +145,7 @@ fn gradients_reduced_in_bf16() {
     let mut errors = Vec::new();
     for by_hand in [false, true] {
         let mut options = distributed(with_layout(serial.clone(), 1, 1, 4), Some(1000));
-        options.grad_reduce_in_bf16 = true;
+        options.reduce_dtype = Dtype::Bf16;
         options.ddp_reduce_scatter_with_fp32_accumulation = by_hand;
         let (_, seen) = train(&options, &corpus, &initial, 1, read_gradients);
         let mut sum = 0.0;

@@ -98,7 +98,9 @@ fn options_of(layout: &Layout) -> TrainOptions {
     options.layout.num_distributed_optimizer_instances = instances;
     options.global_batch_size = 2 * dp * layout.microbatches;
     options.model.sequence_parallel = sequence_parallel;
-    options.grad_reduce_in_bf16 = narrow;
+    if narrow {
+        options.reduce_dtype = Dtype::Bf16;
+    }
     if bf16 {
         options.model.params_dtype = Dtype::Bf16;
     }

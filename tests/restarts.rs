@@ -113,7 +113,9 @@ fn a_whole_checkpoint_resumes_after_odd_and_even_steps() {
 #[test]
 fn a_component_that_is_left_out_is_named_or_is_not_read() {
     let mut straight = Straight::new(scenario(""));
-    for component in Component::ALL {
+    // The loss is not scaled here.
+    let all = Component::ALL.into_iter();
+    for component in all.filter(|of| *of != Component::LossScaler) {
         for cut in [1, 2] {
             let unread = res::unread(&straight.record, cut, &[component]);
             assert!(unread.is_empty(), "this model reads all of its state");

@@ -18,6 +18,8 @@ pub enum Component {
     ExpAvgSq,
     /// Optimizer step counter.
     OptimizerStep,
+    /// The loss scale, and what it follows.
+    LossScaler,
     /// Samples that the learning-rate scheduler has seen.
     Scheduler,
     /// Samples consumed: the data position.
@@ -27,12 +29,13 @@ pub enum Component {
 }
 
 impl Component {
-    pub const ALL: [Component; 8] = [
+    pub const ALL: [Component; 9] = [
         Component::Model,
         Component::MainParams,
         Component::ExpAvg,
         Component::ExpAvgSq,
         Component::OptimizerStep,
+        Component::LossScaler,
         Component::Scheduler,
         Component::DataPosition,
         Component::Rng,
@@ -45,6 +48,7 @@ impl Component {
             Component::ExpAvg => "exp-avg",
             Component::ExpAvgSq => "exp-avg-sq",
             Component::OptimizerStep => "optimizer-step",
+            Component::LossScaler => "loss-scaler",
             Component::Scheduler => "scheduler",
             Component::DataPosition => "data-position",
             Component::Rng => "rng",

@@ -6,6 +6,10 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
     ("adamw", include_str!("../../shaders/adamw.wgsl")),
     ("advance", include_str!("../../shaders/advance.wgsl")),
     (
+        "any_at_least",
+        include_str!("../../shaders/any_at_least.wgsl"),
+    ),
+    (
         "attention_backward_qkv",
         include_str!("../../shaders/attention_backward_qkv.wgsl"),
     ),
@@ -86,6 +90,10 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         include_str!("../../shaders/learning_rate.wgsl"),
     ),
     (
+        "loss_scale_update",
+        include_str!("../../shaders/loss_scale_update.wgsl"),
+    ),
+    (
         "math/combine",
         include_str!("../../shaders/math/combine.wgsl"),
     ),
@@ -160,6 +168,7 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
         "swiglu_forward",
         include_str!("../../shaders/swiglu_forward.wgsl"),
     ),
+    ("unscale", include_str!("../../shaders/unscale.wgsl")),
 ];
 
 #[cfg(test)]

@@ -16,6 +16,15 @@ pub struct CrossEntropy {
     predicted: Tensor,
 }
 
+/// What token losses are multiplied by before the sum that is differentiated.
+#[derive(Clone, Copy, Debug)]
+pub struct LossFactor {
+    /// One over the tokens of a step.
+    pub each: f32,
+    /// `[1]` fp32: the loss scaler's, or 1.
+    pub loss_scale: Tensor,
+}
+
 impl CrossEntropy {
     pub fn allocate(rank: &mut Rank, stage: &Stage, name: &str) -> CrossEntropy {
         let tokens = stage.shape.tokens();
@@ -64,22 +73,30 @@ impl CrossEntropy {
         });
     }
 
-    /// `grad_logits = (softmax - one at target) * scale`.
+    /// `grad_logits = (softmax - one at target) * scale * loss_scale`.
     pub fn backward(
         &self,
         rank: &mut Rank,
         stage: &Stage,
         logits: Tensor,
         targets: Tensor,
-        scale: f32,
+        scale: LossFactor,
         grad_logits: Tensor,
     ) {
         let rows = stage.shape.local_vocab();
         let count = stage.shape.tokens() * rows;
         let first = stage.tensor_rank * rows;
         rank.module(MODULE, |rank| {
-            let operands = [logits, targets, self.greatest, self.sum_exp, grad_logits];
-            let params = [count, rows, first, scale.to_bits(), stage.round_code()];
+            let operands = [
+                logits,
+                targets,
+                self.greatest,
+                self.sum_exp,
+                scale.loss_scale,
+                grad_logits,
+            ];
+            let scale = scale.each.to_bits();
+            let params = [count, rows, first, scale, stage.round_code()];
             rank.launch(
                 "backward",
                 "cross_entropy_backward",

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::model::cross_entropy::LossFactor;
 use crate::model::cuda_graph::{Graphs, StaticBuffers};
 use crate::model::dropout::{RNG_WORDS, Site};
 use crate::model::embedding::Embedding;
@@ -234,7 +235,7 @@ impl Gpt {
         pass: &mut Pass<'_>,
         saved: &Saved,
         targets: Tensor,
-        scale: f32,
+        scale: LossFactor,
         grad: Tensor,
     ) {
         rank.set_phase(Phase::Backward);

@@ -1,7 +1,7 @@
 //! The end of the last stage: final norm, vocab-parallel output layer, loss. The output layer has a
 //! matrix of its own, a copy of the first stage's word embedding, or the embedding itself.
 
-use crate::model::cross_entropy::CrossEntropy;
+use crate::model::cross_entropy::{CrossEntropy, LossFactor};
 use crate::model::linear::Linear;
 use crate::model::norm::{Norm, stats_a_row};
 use crate::model::pass::Pass;
@@ -98,7 +98,7 @@ impl Head {
         kept: &HeadSaved,
         x: Tensor,
         targets: Tensor,
-        scale: f32,
+        scale: LossFactor,
         grad_x: Tensor,
     ) {
         let (grad_logits, reduced) = (self.grad_logits, stage.scratch.reduced);

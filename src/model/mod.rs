@@ -27,6 +27,7 @@ mod stage;
 mod tensor_parallel;
 mod transformer_layer;
 
+pub use cross_entropy::LossFactor;
 pub use dropout::{Generators, RESTORE_RNG, RNG_WORDS};
 pub use gpt::{Ends, Gpt, Saved};
 pub use parameter::{Parameter, ParameterId, ParameterStore, Partition, Role, stage_parameters};

@@ -14,15 +14,15 @@ use crate::prove::check::{CheckOptions, Findings};
 use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r;
 use crate::prove::outcome::{
-    Certificate, Hazard, InputPoint, NOTHING_CAME, Outcome, PointCount, Remedy, ReshardResult,
-    ScenarioIdentity, SelfTestResult, SerialResult, TopoResult,
+    Certificate, HIDDEN_GATHERS, Hazard, InputPoint, NOTHING_CAME, Outcome, PointCount, Remedy,
+    ReshardResult, ScenarioIdentity, SelfTestResult, SerialResult, TopoResult,
 };
 use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
 use crate::prove::sweep::Sweep;
 use crate::prove::token::hexadecimal;
 use crate::prove::{
-    Grade, first_divergence, origin, reproduction, reversal, uncovered, vacuity, witness,
+    Grade, first_divergence, memory, origin, reproduction, reversal, uncovered, vacuity, witness,
 };
 use crate::train::Trainer;
 use crate::world::{GroupId, RunRecord};
@@ -176,6 +176,9 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
     if within.is_some_and(|grade| grade <= Grade::Vacuous) && !session.scenario.faults.is_empty() {
         notes.push(NOTHING_CAME.to_string());
     }
+    if memory::restarts_hide_gathers(&session.scenario) {
+        notes.push(HIDDEN_GATHERS.to_string());
+    }
     notes.extend(findings.reversals.notes());
     notes.extend(findings.queries.notes());
     for (list, found) in findings.resumptions.iter().flatten() {
@@ -287,7 +290,8 @@ fn assumptions(unrepeated: Option<&str>) -> Vec<String> {
         "A3 independence: what may vary at a node depends on its inputs only; holds by \
          construction, plans and permutations are fixed before a node runs",
         "A4 structure: which nodes exist follows from values already computed; holds by \
-         construction, ranks branch on their data position only",
+         construction, ranks branch on their data position, and where the loss is scaled on whether \
+         gradients overflowed",
         "A5 bits: equality is of bytes; NaNs made by arithmetic are canonical",
     ]
     .map(str::to_string)

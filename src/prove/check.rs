@@ -284,7 +284,7 @@ pub fn reference_run(
     let options = RunOptions {
         checkpoint_after: memory::states_kept(scenario),
         cuts,
-        hazard_steps_max: memory::hazard_steps(scenario),
+        hazard_steps_max: memory::hazard_steps_max(scenario),
         measure_writes: true,
         keep_setup: !scenario.topo.is_empty(),
         faults: session.corruption(),

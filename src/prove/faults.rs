@@ -81,8 +81,11 @@ fn components(session: &Session) -> impl Iterator<Item = FaultPlace> {
     let saved_before = session.scenario.checkpoint.cuts().last() > Some(&1);
     let mixed = saved_before.then_some(FaultKind::MixedGenerations);
     let kinds = [FaultKind::OmitComponent].into_iter().chain(mixed);
+    let is_scaled = session.options.loss_scale.is_some();
     kinds.flat_map(move |kind| {
-        Component::ALL.into_iter().map(move |component| FaultPlace {
+        let all = Component::ALL.into_iter();
+        let all = all.filter(move |of| is_scaled || *of != Component::LossScaler);
+        all.map(move |component| FaultPlace {
             kind,
             at: component.name().to_string(),
             ranks,

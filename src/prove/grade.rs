@@ -13,7 +13,7 @@ use crate::prove::oracle::topo::Topo;
 use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
-use crate::prove::{Grade, reversal, vacuity};
+use crate::prove::{Grade, memory, reversal, vacuity};
 use crate::scenario::{Free, OracleKind};
 use crate::world::RunRecord;
 
@@ -94,6 +94,9 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if session.scenario.checkpoint.polls && others {
         grade = grade.max(Grade::Bounded);
     }
+    if memory::restarts_hide_gathers(&session.scenario) {
+        grade = grade.max(Grade::Vacuous);
+    }
     let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);
     if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
         grade = grade.max(Grade::Vacuous);
@@ -124,9 +127,9 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     grade.max(of_races(findings.native_races.as_ref()))
 }
 
-/// Steps that are not finite agree in every order.
+/// Steps that are not finite, or that all overflow, agree in every order.
 fn of_metrics(reference: &RunRecord) -> Grade {
-    match vacuity::not_finite(reference) {
+    match vacuity::without_news(reference) {
         Some(_) => Grade::Vacuous,
         None => Grade::Proved,
     }

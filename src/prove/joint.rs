@@ -212,8 +212,8 @@ struct Exploration<'a> {
     tasks: BTreeSet<(u32, Option<Name>)>,
     /// Those of the canonical run's hazards that other ranks order.
     ordered: Vec<Hazard>,
-    /// Hazards of other answers, with what they do; `None` if other ranks order them.
-    judged: Vec<(Hazard, Option<Consequence>)>,
+    /// Hazards of other answers, with what they do.
+    judged: Vec<Unordered>,
 }
 
 impl<'a> Exploration<'a> {
@@ -278,52 +278,36 @@ impl<'a> Exploration<'a> {
     }
 
     /// The first of the hazards with the worst consequence that `record`, a run of `schedule`, has
-    /// and the canonical run has not. Each pair is turned round in the first run that has it.
+    /// and the canonical run has not. A hazard is turned round in the first run that has it. Pairs
+    /// that other ranks order are held back in each run anew: what orders them under some answers,
+    /// such as a wait for work that was ready, need not under others.
     fn unordered(
         &mut self,
         record: &RunRecord,
         schedule: &Schedule,
     ) -> Result<Option<Unordered>, CheckError> {
-        let is_ordered = |hazard: &&Hazard| self.ordered.contains(hazard);
         let canonical = self.canonical.record.hazards.iter();
-        let (ordered, told) = canonical.partition(is_ordered);
-        let known = Known { told, ordered };
-        let own = record.hazards.iter().filter(|hazard| !known.has(hazard));
-        let own: Vec<Hazard> = own.cloned().collect();
-        let (told, ordered): (Vec<_>, Vec<_>) =
-            self.judged.iter().partition(|(_, came)| came.is_some());
-        let hazards = |judged: Vec<&'_ (Hazard, Option<Consequence>)>| {
-            judged
-                .into_iter()
-                .map(|(hazard, _)| hazard.clone())
-                .collect::<Vec<Hazard>>()
-        };
-        let (told, ordered) = (hazards(told), hazards(ordered));
-        let judged = Known {
-            told: told.iter().collect(),
-            ordered: ordered.iter().collect(),
-        };
-        let new = own.iter().filter(|hazard| !judged.has(hazard));
-        let mut new: Vec<Hazard> = new.cloned().collect();
+        let told = canonical.filter(|hazard| !self.ordered.contains(hazard));
+        let own = beyond(record, &told.collect::<Vec<&Hazard>>());
+        let judged = self.judged.iter().map(|one| &one.hazard);
+        let judged: Vec<&Hazard> = judged.collect();
+        let is_new = |hazard: &&Hazard| !judged.iter().any(|one| reversal::is_same(one, hazard));
+        let mut new: Vec<Hazard> = own.iter().filter(is_new).cloned().collect();
         let how = (self.canonical.course(), schedule);
         let turned = reversal::turn_round(self.session, how, &mut new, &Silent)?;
-        let ordered = turned.ordered.into_iter().map(|hazard| (hazard, None));
-        self.judged.extend(ordered);
-        let told = new
-            .into_iter()
-            .zip(turned.consequences.into_iter().map(Some));
-        self.judged.extend(told);
-        let of_run = |known: &&(Hazard, Option<Consequence>)| {
-            own.iter().any(|one| reversal::is_same(one, &known.0))
+        let open = new.into_iter().zip(turned.consequences);
+        self.judged
+            .extend(open.map(|(hazard, consequence)| Unordered {
+                hazard,
+                consequence,
+            }));
+        let of_run = |known: &&Unordered| {
+            let mut own = own.iter();
+            own.any(|one| reversal::is_same(one, &known.hazard))
         };
         let open = self.judged.iter().filter(of_run);
-        let open = open.filter_map(|(hazard, consequence)| {
-            Some(Unordered {
-                hazard: hazard.clone(),
-                consequence: consequence.clone()?,
-            })
-        });
-        Ok(open.min_by_key(|one| !one.consequence.is_visible()))
+        let worst = open.min_by_key(|one| !one.consequence.is_visible());
+        Ok(worst.cloned())
     }
 
     fn answered(&mut self, denied: &Answers) -> Result<Ran, CheckError> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::prove::oracle::reference::serial_recipe;
 use crate::recipe::Recipe;
 use crate::scenario::{OracleKind, Scenario};
-use crate::train::{OptionsError, TrainOptions};
+use crate::train::{LossScale, OptionsError, TrainOptions};
 
 /// Bytes of a GiB.
 pub const GIB: u64 = 1 << 30;
@@ -125,7 +125,9 @@ pub(super) fn largest_arena(scenario: &Scenario) -> Result<u64, OptionsError> {
 /// Bytes that comparing values with a serial model takes; none where one rank cannot take the step,
 /// and nothing is compared.
 fn serial(scenario: &Scenario) -> u64 {
-    if !scenario.oracles.contains(&OracleKind::REF) {
+    // No values of a scaled loss are compared.
+    let is_scaled = LossScale::of(&scenario.recipe.loss_scaling).is_some();
+    if !scenario.oracles.contains(&OracleKind::REF) || is_scaled {
         return 0;
     }
     let (arenas, states) = sizes(&serial_recipe(&scenario.recipe)).unwrap_or_default();
@@ -163,10 +165,15 @@ pub(super) fn background_saves(scenario: &Scenario) -> BTreeSet<u32> {
 }
 
 /// How many steps of a run with late writers are watched for hazards: up to the second save, which
-/// waits for the first one's writer, or to the end, which waits for the last.
+/// waits for the first one's writer, or to the end, which waits for the last; and so far behind the
+/// last step that a fault of the scenario names.
 pub(super) fn late_hazard_steps(scenario: &Scenario) -> u32 {
     let saves = background_saves(scenario);
-    saves.iter().nth(1).unwrap_or(&scenario.steps) + 1
+    let steps = scenario.steps;
+    let second = saves.iter().nth(1).copied().unwrap_or(steps);
+    let after = |named: u32| saves.range(named.saturating_add(1)..).next().copied();
+    let named = last_named_step(scenario).map(|named| after(named).unwrap_or(steps));
+    second.max(named.unwrap_or(0)) + 1
 }
 
 /// Steps after a cut whose state is kept, where a run is resumed on another layout.
@@ -215,17 +222,40 @@ pub(super) fn first_overlapped_gather(scenario: &Scenario) -> Option<u32> {
     (2..=scenario.steps).find(|step| !kept.contains(&(step - 1)))
 }
 
+/// Whether gathers are to overlap, and none does.
+pub(super) fn hides_gathers(scenario: &Scenario) -> bool {
+    scenario.recipe.overlap_param_gather && first_overlapped_gather(scenario).is_none()
+}
+
+/// The same where the run is long enough, and restarts after too many of its steps are why.
+pub(super) fn restarts_hide_gathers(scenario: &Scenario) -> bool {
+    // The state after the first step is kept in any run.
+    scenario.steps > 2 && hides_gathers(scenario)
+}
+
 /// How many steps are watched for hazards: as many as it takes to see an overlapped gather, the
 /// step after each background save, a CUDA graph's first replays and those that write its buffers
-/// again, and every step that a fault of the scenario names.
+/// again, and every step that a fault of the scenario names with the one after it, which may be the
+/// first to read what the fault leaves unordered.
 pub(super) fn hazard_steps(scenario: &Scenario) -> u32 {
     let gather = first_overlapped_gather(scenario);
     let gather = gather.filter(|_| scenario.recipe.overlap_param_gather);
     let saved = background_saves(scenario).last().map(|after| after + 1);
     let replayed = replayed_hazard_steps(scenario);
-    let last = [gather, saved, replayed, last_named_step(scenario)];
+    let named = last_named_step(scenario);
+    let named = named.map(|step| step.saturating_add(1).min(scenario.steps));
+    let last = [gather, saved, replayed, named];
     let last = last.into_iter().flatten().max();
     last.unwrap_or(HAZARD_STEPS).max(HAZARD_STEPS)
+}
+
+/// The same as the run is told: to its end where all its steps are watched, as what nobody waits
+/// for shows there.
+pub(super) fn hazard_steps_max(scenario: &Scenario) -> u32 {
+    match hazard_steps(scenario) {
+        steps if steps >= scenario.steps => u32::MAX,
+        steps => steps,
+    }
 }
 
 /// Steps of a process until CUDA graphs' buffers have been written in two steps.

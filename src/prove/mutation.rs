@@ -65,7 +65,7 @@ pub fn score(
         ..RunOptions::default()
     };
     let reference = session.plain_run(&recorded, steps)?;
-    for kind in MutantKind::all() {
+    for kind in kinds(session) {
         if kind == MutantKind::OtherOrder {
             // Blindness to one family's order is what a wrong proof is made of: each gets its own.
             for family in families(nursery.catalogue) {
@@ -122,6 +122,14 @@ fn topo_faults(
         score.take(planted.kind.to_string(), fate);
     }
     Ok(())
+}
+
+/// Every kind; state that the job has not cannot be lost.
+fn kinds(session: &Session) -> Vec<MutantKind> {
+    let is_scaled = session.options.loss_scale.is_some();
+    let scaler = MutantKind::LostComponent(Component::LossScaler);
+    let all = MutantKind::all().into_iter();
+    all.filter(|kind| is_scaled || *kind != scaler).collect()
 }
 
 /// Faults of a resume on another layout, where the scenario has one: the first stands for all.

@@ -19,6 +19,10 @@ use crate::world::{Family, NodeId, Site};
 pub const NOTHING_CAME: &str = "nothing came of the scenario's faults: what they take away is \
     covered by something else, or is nothing that this check can see";
 
+/// What a check says whose restarts hide what `overlap_param_gather` asks for.
+pub const HIDDEN_GATHERS: &str = "no gather of parameters is left to a forward: it is resumed after \
+    so many steps that each of them keeps its state, and a wait that a gather lacks would not be seen";
+
 /// The whole outcome of one check of one scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
@@ -278,6 +282,9 @@ pub enum VacuityReason {
     /// Steps whose loss or norm is infinite or no number: bits of such steps agree whatever the
     /// order. The points are these steps, and no addends are counted.
     NotFinite,
+    /// The gradients of every step overflowed, and the optimizer did nothing. The points are these
+    /// steps.
+    Skipped,
 }
 
 /// The first node where bits part.

@@ -42,7 +42,7 @@ pub fn tried(
         let mut sweep = Sweep::new(changed.sweep_options());
         let steps = changed.steps();
         let run = RunOptions {
-            hazard_steps_max: memory::hazard_steps(&changed.scenario),
+            hazard_steps_max: memory::hazard_steps_max(&changed.scenario),
             ..RunOptions::default()
         };
         let record = match changed.run(&run, steps, None, &mut sweep) {

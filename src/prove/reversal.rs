@@ -102,27 +102,6 @@ pub(super) struct Known<'a> {
     pub ordered: Vec<&'a Hazard>,
 }
 
-impl Known<'_> {
-    /// Whether `hazard`, of a run of the same layout, need not be judged: it is told already, or
-    /// each of its occurrences is known to be ordered.
-    pub fn has(&self, hazard: &Hazard) -> bool {
-        let is_told = self.told.iter().any(|one| is_same(one, hazard));
-        is_told || self.ordered.iter().any(|one| covers(one, hazard))
-    }
-}
-
-/// Whether every occurrence of `other` is one of `hazard`: of that rank, step and both sites.
-pub(super) fn covers(hazard: &Hazard, other: &Hazard) -> bool {
-    let is_met = |one: &Hazard| {
-        hazard.each().any(|known| {
-            known.rank == one.rank
-                && known.first.site == one.first.site
-                && known.second.site == one.second.site
-        })
-    };
-    hazard.kind == other.kind && other.keeps_all() && other.each().all(is_met)
-}
-
 /// Whether two hazards are one mistake: of the same kind, between the same two places.
 pub fn is_same(a: &Hazard, b: &Hazard) -> bool {
     a.kind == b.kind

@@ -102,13 +102,11 @@ fn asynchronous_saves(session: &Session) -> Option<String> {
 }
 
 /// A save waits for all parameters, and a process's first step has nothing to gather: in a short
-/// run no gather is left to a forward.
+/// run, or one that is resumed after every step, no gather is left to a forward.
 fn unseen_gathers(session: &Session) -> Option<String> {
-    let overlaps = session.scenario.recipe.overlap_param_gather;
-    let unseen = overlaps && memory::first_overlapped_gather(&session.scenario).is_none();
-    unseen.then(|| {
+    memory::hides_gathers(&session.scenario).then(|| {
         "hazards of overlap_param_gather: the state is kept after every step but the last, and no \
-         gather is left to the next forward; check more steps"
+         gather is left to the next forward; check more steps, with fewer restarts"
             .to_string()
     })
 }

@@ -12,13 +12,14 @@ use crate::prove::sweep::{Silence, SilentPoint, Sweep};
 use crate::prove::switch::families_of;
 use crate::recipe::{Autotune, Determinism, LocalOrder, PositionEmbedding};
 use crate::scenario::Scenario;
+use crate::train::Trainer;
 use crate::world::{Choice, Family, RunRecord};
 
 /// Everything that could not have failed: steps of the reference run that are not finite, silent
 /// points, and sums of two addends that another place cannot reorder.
 pub(super) fn findings(session: &Session, findings: &Findings) -> Vec<VacuityFinding> {
     let (sweep, reference) = (&findings.sweep, &findings.reference);
-    let mut found: Vec<VacuityFinding> = not_finite(reference).into_iter().collect();
+    let mut found: Vec<VacuityFinding> = without_news(reference).into_iter().collect();
     found.extend(silent(sweep));
     found.extend(absent(&session.scenario, sweep));
     for few in findings.topo.iter().flat_map(commuting) {
@@ -43,9 +44,32 @@ fn commuting(topo: &Topo) -> Vec<VacuityFinding> {
     .collect()
 }
 
+/// Steps that agree in every order, whatever the order is.
+pub fn without_news(reference: &RunRecord) -> Option<VacuityFinding> {
+    not_finite(reference).or_else(|| all_skipped(reference))
+}
+
+/// Steps that the loss scaler left out, where these are all: what overflows is an infinity in every
+/// order, and nothing is learnt from it.
+fn all_skipped(reference: &RunRecord) -> Option<VacuityFinding> {
+    let told = reference.metrics.iter();
+    let told = told.filter(|((_, name), _)| name == Trainer::SKIPPED);
+    let flags: Vec<f32> = told.map(|(_, flag)| *flag).collect();
+    let is_idle = !flags.is_empty() && flags.iter().all(|flag| *flag > 0.0);
+    is_idle.then(|| VacuityFinding {
+        family: Family::FoundInf,
+        reason: VacuityReason::Skipped,
+        site: None,
+        points: flags.len() as u64,
+        addends_here: 0,
+        addends_at_full_size: 0,
+        change: "a smaller initial_loss_scale or loss_scale, or more steps".to_string(),
+    })
+}
+
 /// Steps whose loss or norm is no finite number. What proves an order proves it for finite inputs,
 /// and a NaN has one bit pattern here: such steps agree in every order.
-pub fn not_finite(reference: &RunRecord) -> Option<VacuityFinding> {
+fn not_finite(reference: &RunRecord) -> Option<VacuityFinding> {
     let metrics = reference.metrics.iter();
     let beyond = metrics.filter(|(_, value)| !value.is_finite());
     let mut steps: Vec<(u32, &str)> = beyond.map(|((step, name), _)| (*step, &**name)).collect();
@@ -140,9 +164,11 @@ pub fn size_key(family: Family) -> &'static str {
         Family::TensorParallel | Family::VocabCrossEntropy | Family::NormWeightTp => {
             "tensor_model_parallel_size"
         }
-        Family::DpGradients | Family::FirstBuckets | Family::LossMean | Family::NormGlobal => {
-            "world_size"
-        }
+        Family::DpGradients
+        | Family::FirstBuckets
+        | Family::LossMean
+        | Family::FoundInf
+        | Family::NormGlobal => "world_size",
         Family::WgradSplitK => "determinism.wgrad_splits",
         Family::MicrobatchAccumulation => "global_batch_size",
         Family::EmbeddingGrad
@@ -275,5 +301,20 @@ mod tests {
         assert!(first.change.contains("--steps 2"), "{}", first.change);
         let begin = set(1, "lm loss", f32::INFINITY).expect("a finding");
         assert!(!begin.change.contains("--steps"), "{}", begin.change);
+    }
+
+    #[test]
+    fn steps_that_all_overflow_say_nothing() {
+        let mut record = RunRecord::default();
+        assert_eq!(without_news(&record), None);
+        let mut skip = |step: u32, flag: f32| {
+            let key = (step, Trainer::SKIPPED.to_owned());
+            record.metrics.insert(key, flag);
+            without_news(&record)
+        };
+        let found = skip(1, 1.0).expect("a finding");
+        assert_eq!((found.reason, found.points), (VacuityReason::Skipped, 1));
+        assert_eq!(skip(2, 1.0).expect("a finding").points, 2);
+        assert_eq!(skip(3, 0.0), None, "one step that went on");
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{
     Autotune, CUDA_GRAPH_WARMUP_STEPS, CudaGraphImpl, DataParallelKind, Determinism,
-    DistributedBackend, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe,
+    DistributedBackend, LocalOrder, LossScaling, LrDecayStyle, Normalization, PositionEmbedding,
+    Recipe,
 };
 use crate::diagnostic::{Diagnostic, InvalidInput, Source};
 
@@ -49,6 +50,7 @@ const SMALL: Recipe = Recipe {
     clip_grad: 1.0,
     seed: 1234,
     bf16: false,
+    loss_scaling: LossScaling::DEFAULT,
     accumulate_allreduce_grads_in_fp32: true,
     grad_reduce_in_bf16: false,
     use_distributed_optimizer: false,

@@ -11,6 +11,7 @@ mod graph_rules;
 mod in_code;
 mod limits;
 pub mod lint;
+mod loss_scaling;
 pub mod megatron;
 pub mod nccl;
 mod read;
@@ -30,6 +31,7 @@ pub use argument::{
 };
 pub use buffers::{BUFFER_WORDS_MAX, BufferSizes, QUERY_GRAD_BLOCKS, StepSizes};
 pub use limits::*;
+pub use loss_scaling::LossScaling;
 pub use read::is_recipe;
 pub use reshard::{ReshardLayout, ReshardLayoutError};
 pub use scale::{Change, GrowError, ScaleOptions, Scaled, scaled};
@@ -209,8 +211,11 @@ pub struct Recipe {
     pub seed: u64,
 
     // --- precision and gradient reduction ---
-    /// bf16 activations and weights with fp32 main parameters; else fp32 throughout.
+    /// bf16 activations and weights with fp32 main parameters; fp32 throughout in neither format.
     pub bf16: bool,
+    /// fp16, and what the loss is scaled by.
+    #[serde(flatten)]
+    pub loss_scaling: LossScaling,
     pub accumulate_allreduce_grads_in_fp32: bool,
     pub grad_reduce_in_bf16: bool,
     pub use_distributed_optimizer: bool,

@@ -5,7 +5,7 @@ use super::{
     Autotune, CUDA_GRAPH_WARMUP_STEPS, CudaGraphImpl, DataParallelKind, Determinism,
     DistributedBackend, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe,
     RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, graph_rules, limits::*,
-    schedule_rules, torch_rules,
+    loss_scaling, schedule_rules, torch_rules,
 };
 use crate::diagnostic::Findings;
 use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
@@ -84,6 +84,7 @@ fn draft(reader: &mut Reader<'_>) -> Draft {
         micro_batch_size: reader.count("micro_batch_size", 1..=MICRO_BATCH_SIZE_MAX, None),
         global_batch_size: reader.count("global_batch_size", 1..=u32::MAX, None),
         bf16: reader.boolean("bf16", false),
+        fp16: reader.boolean("fp16", false),
         accumulate_allreduce_grads_in_fp32: reader
             .boolean("accumulate_allreduce_grads_in_fp32", true),
         grad_reduce_in_bf16: reader.boolean("grad_reduce_in_bf16", false),
@@ -186,6 +187,8 @@ fn assembled(reader: &mut Reader<'_>, draft: &Draft) -> Recipe {
     schedule(reader, &mut recipe);
     model(reader, &mut recipe);
     optimizer(reader, &mut recipe);
+    let (fp16, bf16) = (draft.fp16.value, draft.bf16.value);
+    recipe.loss_scaling = loss_scaling::read(reader, fp16, bf16);
     overlap_and_recompute(reader, &mut recipe);
     torch_ddp(reader, &mut recipe);
     data_loader(reader, &mut recipe);
@@ -314,10 +317,9 @@ fn optional_word<T: Clone>(
 
 /// Megatron arguments that are accepted at the one value that is simulated, so that a real
 /// recipe needs no deletions.
-const NEUTRAL: [(&str, &str); 8] = [
+const NEUTRAL: [(&str, &str); 7] = [
     ("context_parallel_size", "1"),
     ("expert_model_parallel_size", "1"),
-    ("fp16", "false"),
     ("num_experts", "0"),
     ("optimizer", "adam"),
     ("rotary_percent", "1.0"),

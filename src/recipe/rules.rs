@@ -27,6 +27,7 @@ pub(super) struct Draft {
     pub micro_batch_size: Read<u32>,
     pub global_batch_size: Read<u32>,
     pub bf16: Read<bool>,
+    pub fp16: Read<bool>,
     pub accumulate_allreduce_grads_in_fp32: Read<bool>,
     pub grad_reduce_in_bf16: Read<bool>,
     pub use_distributed_optimizer: Read<bool>,
@@ -37,9 +38,12 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Megatron turns fp32 accumulation on unless bf16 reduction is asked for.
+    /// In a bf16 job Megatron turns fp32 accumulation on unless bf16 reduction is asked for; in an
+    /// fp16 job it has to be asked for itself.
     pub fn reduces_in_fp32(&self) -> bool {
-        self.accumulate_allreduce_grads_in_fp32.value && !self.grad_reduce_in_bf16.value
+        let asked = &self.accumulate_allreduce_grads_in_fp32;
+        let is_on = asked.value && (asked.is_given() || !self.fp16.value);
+        is_on && !self.grad_reduce_in_bf16.value
     }
 }
 

@@ -7,8 +7,8 @@ use super::terminal::{outside_line, races_line};
 use super::{Exit, KeyPlaces, Report};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::outcome::{
-    FirstDivergence, Hazard, NOTHING_CAME, OracleResult, OracleVerdict, Outcome, VacuityFinding,
-    VacuityReason,
+    FirstDivergence, HIDDEN_GATHERS, Hazard, NOTHING_CAME, OracleResult, OracleVerdict, Outcome,
+    VacuityFinding, VacuityReason,
 };
 use crate::prove::stop::Stop;
 use crate::prove::switch::switch_of;
@@ -100,6 +100,13 @@ impl At<'_> {
         let mut finding = Diagnostic::error(code, format!("{}: {what}", outcome.scenario.name))
             .with_note(format!("A: {}", first.value_a))
             .with_note(format!("B: {}", first.value_b));
+        if let Some(origin) = &outcome.origin {
+            let (class, oracle) = (origin.class.name(), origin.oracle.name());
+            finding = finding.with_note(format!(
+                "origin: {class}, shown by {oracle}: {}",
+                origin.what
+            ));
+        }
         if let Some(witness) = &outcome.witness {
             let (a, b) = (&witness.sum_a, &witness.sum_b);
             finding = finding.with_note(format!(
@@ -250,6 +257,7 @@ impl At<'_> {
             VacuityReason::Absent => ("absent-here", "has no sum here"),
             VacuityReason::BufferSize => ("buffer-size", "agrees at this buffer size only"),
             VacuityReason::NotFinite => ("not-finite", "is infinite or no number"),
+            VacuityReason::Skipped => ("all-skipped", "is set in every step"),
         };
         let mut found = Diagnostic::error(code, format!("{family} {what}"))
             .with_note(vacuity_line(finding))
@@ -260,6 +268,10 @@ impl At<'_> {
         if finding.reason == VacuityReason::NotFinite {
             let keys = ["lr", "clip_grad", "adam_eps"];
             return self.keys(found, &keys, "decides how far a step goes");
+        }
+        if finding.reason == VacuityReason::Skipped {
+            let keys = ["initial_loss_scale", "loss_scale", "fp16"];
+            return self.keys(found, &keys, "decides what overflows");
         }
         let switch = switch_of(finding.family).map(|key| format!("determinism.{key}"));
         let size = size_key(finding.family);
@@ -275,6 +287,12 @@ impl At<'_> {
         if outcome.notes.iter().any(|note| note == NOTHING_CAME) {
             let finding = finding.with_note(NOTHING_CAME.to_string());
             return self.keys(finding, &["fault"], "");
+        }
+        if outcome.notes.iter().any(|note| note == HIDDEN_GATHERS) {
+            let finding = finding
+                .with_note(HIDDEN_GATHERS.to_string())
+                .with_help("restart after fewer steps, or check a run of more steps");
+            return self.keys(finding, &["checkpoint.restarts", "checkpoint"], "");
         }
         for result in outcome.oracles.iter().filter(|result| result.is_idle()) {
             if let Some(detail) = &result.detail {

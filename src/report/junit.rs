@@ -193,6 +193,13 @@ pub(super) fn vacuity_line(finding: &VacuityFinding) -> String {
             finding.change
         );
     }
+    if finding.reason == VacuityReason::Skipped {
+        let steps = counted(finding.points, "step");
+        return format!(
+            "gradients overflowed in {steps}, that is in all: none was learnt from; {}",
+            finding.change
+        );
+    }
     let here = counted(u64::from(finding.addends_here), "addend");
     let full = finding.addends_at_full_size;
     format!("{} here, {full} at full size; {}", here, finding.change)

@@ -168,6 +168,7 @@ pub fn chunk_buffers(
 ) -> Result<Vec<Buffer>, BucketError> {
     let storage = match options.model.params_dtype {
         Dtype::Bf16 => Storage::Bf16,
+        Dtype::F16 => Storage::Fp16,
         _ => Storage::Fp32,
     };
     let params: Vec<Param> = parameters
@@ -186,7 +187,7 @@ pub fn chunk_buffers(
         overlap_grad_reduce: options.overlap_grad_reduce,
         use_distributed_optimizer: options.use_distributed_optimizer,
         pad_buckets_for_high_nccl_busbw: false,
-        grad_reduce_in_fp32: !options.grad_reduce_in_bf16,
+        grad_reduce_in_fp32: options.reduce_dtype == Dtype::F32,
         average_in_collective: false,
         // Only the first chunk's gradients become ready while others are still computed.
         disable_bucketing: chunk > 0,

@@ -12,7 +12,7 @@ use crate::numerics::Dtype;
 use crate::plan::{Collective, Reduction};
 use crate::recipe::PositionEmbedding;
 use crate::train::bucket::chunk_buffers;
-use crate::train::gradient::{reduce_dtype, shards};
+use crate::train::gradient::shards;
 use crate::train::options::TrainOptions;
 use crate::train::process_groups::{CommunicatorKind, ProcessGroups};
 use crate::world::{Family, GroupId};
@@ -193,12 +193,12 @@ impl List<'_> {
                     (true, false) => Collective::ReduceScatter,
                     (true, true) => Collective::ReduceScatterFp32Accumulation,
                 },
-                dtype: reduce_dtype(options),
+                dtype: options.reduce_dtype,
                 elements: bucket.elements,
                 ..self.sum(name("grad_reduce"), Family::DpGradients, groups.clone())
             });
             self.add(StepCollective {
-                dtype: reduce_dtype(options),
+                dtype: options.reduce_dtype,
                 elements: bucket.elements / u64::from(options.layout.instance_size()),
                 ..self.sum(
                     name("instance_reduce"),
@@ -223,7 +223,7 @@ impl List<'_> {
             .filter(|parameter| parameter.sequence_parallel);
         let groups = self.groups_of(CommunicatorKind::TensorParallel, Some(stage));
         self.add(StepCollective {
-            dtype: reduce_dtype(options),
+            dtype: options.reduce_dtype,
             elements: partial.map(|parameter| elements(&parameter)).sum(),
             ..self.sum(
                 format!("layernorm.stage{stage}"),
@@ -244,23 +244,31 @@ impl List<'_> {
         let groups = self.groups_of(CommunicatorKind::Embedding, None);
         let name = "word_embeddings".to_string();
         self.add(StepCollective {
-            dtype: reduce_dtype(options),
+            dtype: options.reduce_dtype,
             elements: u64::from(shape.local_vocab()) * u64::from(shape.hidden_size),
             ..self.sum(name, Family::SharedEmbedding, groups)
         });
     }
 
-    /// The squared gradient norm, and the loss that a step reports.
+    /// Whether a scaled gradient overflowed, the squared gradient norm, and the loss that a step
+    /// reports.
     fn scalars(&mut self) {
         let options = self.options;
+        let several = options.layout.num_distributed_optimizer_instances > 1;
+        let whole_model = match (shards(options), several) {
+            (false, _) => CommunicatorKind::ModelParallel,
+            (true, false) => CommunicatorKind::World,
+            (true, true) => CommunicatorKind::Instance,
+        };
+        if options.loss_scale.is_some() {
+            let groups = self.groups_of(whole_model, None);
+            self.add(StepCollective {
+                reduction: Reduction::Max,
+                ..self.sum("found_inf".to_string(), Family::FoundInf, groups)
+            });
+        }
         if options.clip_grad > 0.0 {
-            let several = options.layout.num_distributed_optimizer_instances > 1;
-            let kind = match (shards(options), several) {
-                (false, _) => CommunicatorKind::ModelParallel,
-                (true, false) => CommunicatorKind::World,
-                (true, true) => CommunicatorKind::Instance,
-            };
-            let groups = self.groups_of(kind, None);
+            let groups = self.groups_of(whole_model, None);
             self.add(self.sum("grad_norm".to_string(), Family::NormGlobal, groups));
         }
         let last = Some(self.last_stage());

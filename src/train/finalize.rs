@@ -6,7 +6,7 @@ use crate::fault::FaultKind;
 use crate::model::{ParameterStore, Role};
 use crate::plan::Combine;
 use crate::train::bucket::{Bucket, FlatLayout};
-use crate::train::gradient::{Gradients, Reduction, reduce_dtype, shards};
+use crate::train::gradient::{Gradients, Reduction, shards};
 use crate::train::holding::{owned, pieces};
 use crate::train::layout::Coordinates;
 use crate::train::options::TrainOptions;
@@ -42,7 +42,7 @@ impl PartialGradients {
         if !options.model.splits_sequence() || words == 0 {
             return None;
         }
-        let dtype = reduce_dtype(options);
+        let dtype = options.reduce_dtype;
         let together = rank.alloc("gains_grad", dtype, words);
         let flat = Tensor {
             dtype,
@@ -139,7 +139,7 @@ fn unreduced(
     let place = rank.place_in(group).expect("a rank is in its own group");
     let len = bucket.len() / rank.group(group).len() as u32;
     let flat = Tensor {
-        dtype: reduce_dtype(reduction.options),
+        dtype: reduction.options.reduce_dtype,
         ..gradients.flat
     };
     flat.slice(bucket.range.start + place * len, len)

@@ -69,14 +69,6 @@ pub(super) fn bucket_module(number: usize) -> String {
     format!("{BUCKET}{number}")
 }
 
-pub(super) fn reduce_dtype(options: &TrainOptions) -> Dtype {
-    if options.grad_reduce_in_bf16 {
-        Dtype::Bf16
-    } else {
-        Dtype::F32
-    }
-}
-
 /// Megatron-LM's `communication_stream` of a model chunk's DDP.
 fn communication_stream(chunk: usize) -> StreamId {
     StreamId(1 + chunk as u32)
@@ -103,7 +95,7 @@ impl Gradients {
         store: &ParameterStore,
         layout: &FlatLayout,
     ) -> Gradients {
-        let dtype = reduce_dtype(options);
+        let dtype = options.reduce_dtype;
         let flat = if options.microbatches() == 1 {
             store.slots
         } else {
@@ -207,7 +199,7 @@ impl Gradients {
     fn scale(&self, rank: &mut Rank, reduction: &Reduction<'_>, number: usize) {
         let options = reduction.options;
         let ranks = options.layout.data_parallel_size;
-        let dtype = reduce_dtype(options);
+        let dtype = options.reduce_dtype;
         if ranks == 1 && dtype == Dtype::F32 {
             return;
         }
@@ -274,7 +266,7 @@ impl Gradients {
 
     /// A bucket's accumulated gradients, in the type in which they are reduced.
     fn words(&self, options: &TrainOptions, bucket: &Bucket) -> Tensor {
-        let dtype = reduce_dtype(options);
+        let dtype = options.reduce_dtype;
         let whole = Tensor { dtype, ..self.flat };
         whole.slice(bucket.range.start, bucket.len())
     }

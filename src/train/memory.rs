@@ -131,8 +131,8 @@ impl TrainOptions {
         buffers.add(1, flat);
         buffers.add(1, microbatches * flat);
         buffers.add(u64::from(microbatches > 1), flat);
-        // Main parameters, two moments, squares, flags.
-        buffers.add(5, shard);
+        // Main parameters, two moments, squares, flags; main gradients of a scaled loss.
+        buffers.add(5 + u64::from(self.loss_scale.is_some()), shard);
         if shards(self) {
             // The reduced gradient and the updated parameters.
             buffers.add(2, shard);

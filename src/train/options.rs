@@ -8,6 +8,7 @@ use crate::recipe::{
     RecomputeGranularity, RecomputeMethod, RecomputeModule, StepSizes,
 };
 use crate::train::layout::{Layout, LayoutError};
+use crate::train::loss_scaler::LossScale;
 
 /// Everything that the training program depends on, apart from the data and the rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +21,10 @@ pub struct TrainOptions {
     pub microbatch_group_size_per_virtual_pipeline_stage: u32,
     pub global_batch_size: u32,
     pub use_distributed_optimizer: bool,
-    /// Gradients are rounded to bf16 before they are reduced, and reduced in bf16.
-    pub grad_reduce_in_bf16: bool,
+    /// Gradients are rounded to this before they are reduced, and reduced in it.
+    pub reduce_dtype: Dtype,
+    /// What the loss is multiplied by, where it is.
+    pub loss_scale: Option<LossScale>,
     /// Reduce-scatter as all-to-all and a local fp32 sum in group order; needs
     /// `use_distributed_optimizer`, as in Megatron-LM.
     pub ddp_reduce_scatter_with_fp32_accumulation: bool,
@@ -91,7 +94,8 @@ impl From<&Recipe> for TrainOptions {
                 .microbatch_group_size_per_virtual_pipeline_stage,
             global_batch_size: recipe.global_batch_size,
             use_distributed_optimizer: recipe.use_distributed_optimizer,
-            grad_reduce_in_bf16: recipe.grad_reduce_in_bf16,
+            reduce_dtype: reduce_dtype(recipe),
+            loss_scale: LossScale::of(&recipe.loss_scaling),
             ddp_reduce_scatter_with_fp32_accumulation: recipe
                 .ddp_reduce_scatter_with_fp32_accumulation,
             ddp_bucket_size: recipe.ddp_bucket_size,
@@ -146,7 +150,11 @@ fn model(recipe: &Recipe) -> ModelShape {
         attention_dropout: recipe.attention_dropout,
         hidden_dropout: recipe.hidden_dropout,
         untie_embeddings_and_output_weights: recipe.untie_embeddings_and_output_weights,
-        params_dtype: if recipe.bf16 { Dtype::Bf16 } else { Dtype::F32 },
+        params_dtype: match (recipe.bf16, recipe.loss_scaling.fp16) {
+            (true, _) => Dtype::Bf16,
+            (false, true) => Dtype::F16,
+            (false, false) => Dtype::F32,
+        },
         tensor_model_parallel_size: recipe.tensor_model_parallel_size,
         pipeline_model_parallel_size: recipe
             .pipeline_model_parallel_size
@@ -160,6 +168,16 @@ fn model(recipe: &Recipe) -> ModelShape {
             microbatch_accumulation: determinism.microbatch_accumulation,
             attention_backward: determinism.attention_backward,
         },
+    }
+}
+
+/// Gradients have the model's format unless they are reduced in fp32 (`_ParamAndGradBuffer`).
+fn reduce_dtype(recipe: &Recipe) -> Dtype {
+    let is_narrow_f16 = recipe.loss_scaling.fp16 && !recipe.accumulate_allreduce_grads_in_fp32;
+    match (recipe.grad_reduce_in_bf16, is_narrow_f16) {
+        (true, _) => Dtype::Bf16,
+        (false, true) => Dtype::F16,
+        (false, false) => Dtype::F32,
     }
 }
 
@@ -335,7 +353,8 @@ impl TrainOptions {
         let layout = &self.layout;
         let is_whole = layout.tensor_model_parallel_size * layout.virtual_stages() == 1;
         let is_plain = !self.use_distributed_optimizer && !self.overlap_grad_reduce;
-        is_whole && is_plain && self.model.params_dtype == Dtype::F32 && !self.grad_reduce_in_bf16
+        let is_single = [self.model.params_dtype, self.reduce_dtype] == [Dtype::F32; 2];
+        is_whole && is_plain && is_single
     }
 
     /// `TransformerConfig.__post_init__` refuses the same.

@@ -4,7 +4,7 @@ mod around;
 mod chunk;
 
 use crate::job::{Slot, Work};
-use crate::model::{Generators, Gpt};
+use crate::model::{Generators, Gpt, LossFactor};
 use crate::recipe::CudaGraphImpl;
 use crate::train::data_parallel::DataParallel;
 use crate::train::options::TrainOptions;
@@ -61,8 +61,8 @@ pub struct StepData<'a> {
     pub segments: &'a [Segments],
     /// `[microbatches, tokens]` fp32, on the last stage.
     pub losses: Option<Tensor>,
-    /// What token losses are multiplied by before the sum that is differentiated.
-    pub loss_scale: f32,
+    /// On the last stage.
+    pub loss_factor: Option<LossFactor>,
 }
 
 impl Pipeline {

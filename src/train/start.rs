@@ -9,6 +9,7 @@ use crate::train::checkpoint::RankState;
 use crate::train::gradient::shards;
 use crate::train::holding::owned;
 use crate::train::initial::Initial;
+use crate::train::loss_scaler::LossScaler;
 use crate::train::trainer::Trainer;
 use crate::world::{Component, Rank, RankError, Tensor};
 
@@ -68,6 +69,11 @@ impl Trainer {
             let words = from.words(component, name, fresh)?;
             rank.upload(name, tensor, words);
         }
+        for (component, name, tensor, fresh) in self.loss_scaler.iter().flat_map(LossScaler::state)
+        {
+            let words = from.words(component, name, &fresh)?;
+            rank.upload(name, tensor, words);
+        }
         let position = from.words(Component::DataPosition, "samples", &[0])?[0];
         let resumes = state.is_some();
         self.loader.fill(rank, &self.options, position, resumes)?;
@@ -88,6 +94,9 @@ impl Trainer {
         let params = [slots.len, 0];
         rank.launch("clear_slots", "fill", [slots.len, 1, 1], &[slots], &params);
         self.optimizer.clear_padding(rank);
+        if let (Some(factor), None) = (self.loss_factor, &self.loss_scaler) {
+            rank.upload_f32("no_loss_scale", factor.loss_scale, &[1.0]);
+        }
     }
 
     /// fp32 values of the whole flat buffer at a fresh start; words between parameters are 0.

@@ -2,7 +2,8 @@
 
 use crate::fault::FaultKind;
 use crate::model::{
-    Generators, Gpt, Parameter, ParameterStore, Partition, RNG_WORDS, Recompute, Scratch, Stage,
+    Generators, Gpt, LossFactor, Parameter, ParameterStore, Partition, RNG_WORDS, Recompute,
+    Scratch, Stage,
 };
 use crate::numerics::Dtype;
 use crate::plan::{Combine, Init};
@@ -17,6 +18,7 @@ use crate::train::gradient::{Gradients, Reduction, shards};
 use crate::train::initial::Initial;
 use crate::train::layout::Coordinates;
 use crate::train::loader::Loader;
+use crate::train::loss_scaler::LossScaler;
 use crate::train::optimizer::Optimizer;
 use crate::train::options::TrainOptions;
 use crate::train::pipeline::{Neighbours, Pipeline, StepData};
@@ -41,6 +43,9 @@ pub struct Trainer {
     /// Under sequence parallelism.
     partial_gradients: Option<PartialGradients>,
     pub optimizer: Optimizer,
+    pub(super) loss_scaler: Option<LossScaler>,
+    /// On the last stage: what the tokens' losses are multiplied by.
+    pub(super) loss_factor: Option<LossFactor>,
     pub(super) loader: Loader,
     /// `[1]` u32, where a stale flag is planted: whether the process is in its first microbatch,
     /// as it believes.
@@ -60,6 +65,10 @@ pub struct Trainer {
 impl Trainer {
     /// The metric that the last stage reports, a value a step: Megatron-LM's name of the loss.
     pub const LM_LOSS: &str = "lm loss";
+    /// Where the loss is scaled: the scale after the step, and 1 where the optimizer's step was
+    /// left out because gradients overflowed, else 0. Megatron-LM logs both as well.
+    pub const LOSS_SCALE: &str = "loss scale";
+    pub const SKIPPED: &str = "skipped iterations";
 
     /// Allocates and fills this rank's memory: from `state` where it holds a tensor, fresh
     /// elsewhere.
@@ -82,6 +91,7 @@ impl Trainer {
         let optimizer = Optimizer::allocate(rank, options, &store, &layout);
         let gradients = Gradients::allocate(rank, options, &store, &layout);
         let lists = (&store, &layout);
+        let loss_scaler = LossScaler::allocate(rank, options, gradients.reduced);
         let partial_gradients = PartialGradients::allocate(rank, options, lists, place, &gradients);
         let rng = Generators {
             default: rank.alloc("rng", Dtype::U32, RNG_WORDS),
@@ -90,6 +100,9 @@ impl Trainer {
         let reads = place.stage == 0 || is_last(options, place);
         let mut trainer = Trainer {
             loader: Loader::allocate(rank, options, reads, state.is_some()),
+            loss_factor: is_last(options, place)
+                .then(|| loss_factor(rank, options, loss_scaler.as_ref())),
+            loss_scaler,
             first_microbatch: first_microbatch(rank, options),
             saver: None,
             tokens: (place.stage == 0)
@@ -145,13 +158,12 @@ impl Trainer {
         let overwrites = self.overwrites(rank)?;
         let batch = self.load(rank)?;
         let segments = self.segments(&batch);
-        let tokens_a_step = self.options.model.tokens() * self.options.microbatches();
         let data = StepData {
             tokens: self.tokens,
             targets: self.targets,
             segments: &segments,
             losses: self.losses,
-            loss_scale: 1.0 / tokens_a_step as f32,
+            loss_factor: self.loss_factor,
         };
         let reduction = Reduction {
             options: &self.options,
@@ -178,10 +190,20 @@ impl Trainer {
         if let Some(saver) = &mut self.saver {
             saver.finish_copies(rank);
         }
-        optimizer.step(rank, &reduction, gradients.reduced, None);
-        self.stale = self.options.defers_param_gather() && !saves;
-        if shards(&self.options) && !self.stale {
-            optimizer.gather_all(rank, &reduction);
+        let (grads, is_skipped) = match &self.loss_scaler {
+            Some(scaler) => {
+                let is_skipped = scaler.prepare(rank, &reduction, gradients.reduced)?;
+                (scaler.main_grads, is_skipped)
+            }
+            None => (gradients.reduced, false),
+        };
+        self.stale = false;
+        if !is_skipped {
+            optimizer.step(rank, &reduction, grads, None);
+            self.stale = self.options.defers_param_gather() && !saves;
+            if shards(&self.options) && !self.stale {
+                optimizer.gather_all(rank, &reduction);
+            }
         }
         self.mean_loss(rank);
         self.steps_done += 1;
@@ -189,8 +211,12 @@ impl Trainer {
         if let Some(loss) = self.loss {
             rank.metric(Self::LM_LOSS, loss);
         }
-        if let Some(norm) = self.optimizer.norm(&self.options) {
+        if let Some(norm) = self.optimizer.norm(&self.options).filter(|_| !is_skipped) {
             rank.metric("grad norm", norm);
+        }
+        if let Some(scaler) = &self.loss_scaler {
+            rank.metric(Self::LOSS_SCALE, scaler.scale);
+            rank.metric(Self::SKIPPED, scaler.found_inf);
         }
         rank.end_step()?;
         if let Some(saver) = &mut self.saver {
@@ -354,7 +380,12 @@ impl Trainer {
             (Component::Rng, "model_parallel_rng", rng.model_parallel),
         ];
         let others = others.map(|(component, name, tensor)| (component, name.to_string(), tensor));
-        parameters.chain(others).collect()
+        let scaler = self.loss_scaler.iter().flat_map(LossScaler::state);
+        let scaler = scaler.map(|(component, name, tensor, _)| {
+            let name = name.to_string();
+            (component, name, tensor)
+        });
+        parameters.chain(others).chain(scaler).collect()
     }
 
     /// Tells the world what the state is, and which copies must agree.
@@ -394,6 +425,9 @@ impl Trainer {
         }
         rank.replicate(self.groups.world, "optimizer_step", optimizer.step);
         rank.replicate(self.groups.world, "scheduler", optimizer.num_steps);
+        for (_, name, tensor, _) in self.loss_scaler.iter().flat_map(LossScaler::state) {
+            rank.replicate(self.groups.world, name, tensor);
+        }
         rank.replicate(self.groups.world, "data_position", self.loader.position);
         // Whole activations have one dropout mask (Megatron-LM, tensor_parallel/random.py).
         rank.replicate(self.groups.tensor, "default_rng", rng.default);
@@ -406,6 +440,18 @@ fn first_microbatch(rank: &mut Rank, options: &TrainOptions) -> Option<Tensor> {
     let is_stale =
         options.microbatches() > 1 && rank.has_fault(FaultKind::StaleFlag, "first-microbatch");
     is_stale.then(|| rank.alloc_host("is_first_microbatch", Dtype::U32, 1))
+}
+
+/// What the last stage multiplies losses by: without a scaler, by one over the tokens of a step.
+fn loss_factor(rank: &mut Rank, options: &TrainOptions, scaler: Option<&LossScaler>) -> LossFactor {
+    let tokens = options.model.tokens() * options.microbatches();
+    LossFactor {
+        each: 1.0 / tokens as f32,
+        loss_scale: match scaler {
+            Some(scaler) => scaler.scale,
+            None => rank.alloc("no_loss_scale", Dtype::F32, 1),
+        },
+    }
 }
 
 fn is_last(options: &TrainOptions, place: Coordinates) -> bool {

@@ -36,6 +36,8 @@ pub enum Family {
     NormLocal,
     /// Sum of squares over ranks.
     NormGlobal,
+    /// Whether a gradient overflowed, over ranks: a maximum.
+    FoundInf,
     /// Token losses inside one rank.
     LossLocal,
     /// Loss over data-parallel ranks.

@@ -234,6 +234,67 @@ fn a_pair_of_another_answer_that_other_ranks_order_is_no_hazard() {
     assert_eq!(found.grade(), Grade::Bounded, "other nodes run: {found:?}");
 }
 
+/// A pair that rank 1 orders, by an answer that is waited for in time only where the work is ready.
+fn answered_too_late(asker: &mut Asker<'_>) -> Result<(), RankError> {
+    let [x, y, a, b] = ["x", "y", "a", "b"].map(|name| {
+        let tensor = asker.rank.alloc(name, Dtype::F32, LEN);
+        asker.rank.upload_f32("clear", tensor, &[0.0; LEN as usize]);
+        tensor
+    });
+    asker.rank.synchronize_device()?;
+    if asker.rank.id == 1 {
+        let asked = asker.rank.recv("asked", 0, a);
+        asker.rank.wait(asked);
+        let sent = asker.rank.send("reply", 0, b);
+        asker.rank.wait(sent);
+        return Ok(());
+    }
+    let ready = asker.is_ready("first")?;
+    asker.rank.upload_f32("make", x, &[3.0; LEN as usize]);
+    let sent = asker.rank.send("ask", 1, a);
+    asker.rank.on_stream(StreamId(2), |rank| {
+        let answer = rank.recv("answer", 1, b);
+        if ready {
+            rank.wait(answer);
+        }
+        rank.copy("use", x, y);
+        rank.wait(answer);
+    });
+    asker.rank.synchronize_stream(StreamId(2))?;
+    asker.rank.wait(sent);
+    Ok(())
+}
+
+/// What other ranks order under the canonical answers is held back under the others, too.
+#[test]
+fn a_pair_is_ordered_under_one_set_of_answers_alone() {
+    let mut session = session(answered_too_late);
+    let watched = RunOptions {
+        hazard_steps_max: u32::MAX,
+        ..RunOptions::default()
+    };
+    let steps = session.steps();
+    let reference = session.plain_run(&watched, steps).expect("it runs");
+    let mut hazards = reference.hazards.clone();
+    assert_eq!(hazards.len(), 1, "{hazards:?}");
+    let how = (Course::Straight, &Schedule::default());
+    let turned = reversal::turn_round(&mut session, how, &mut hazards, &Silent);
+    let turned = turned.expect("it can be held back");
+    assert_eq!((hazards.len(), turned.ordered.len()), (0, 1));
+    let known = Known {
+        ordered: turned.ordered.iter().collect(),
+        ..Known::default()
+    };
+    let asked = (&reference.queries[..], &known);
+    let found = queries::deny(&mut session, Course::Straight, asked, &Silent);
+    let found = found.expect("it can be explored");
+    assert_eq!(found.late, []);
+    let alone = found.alone().expect("the late answer");
+    let hazard = &alone.hazard.as_ref().expect("a hazard").hazard;
+    assert!(reversal::is_same(hazard, &turned.ordered[0]), "{hazard:?}");
+    assert!(found.grade() >= Grade::Hazard, "{found:?}");
+}
+
 /// Memory that work still writes is read, whatever the answer.
 fn racy(asker: &mut Asker<'_>) -> Result<(), RankError> {
     let handle = asker.work();

@@ -285,7 +285,10 @@ const ENLARGED_ELEMENTS: u64 = 1 << 26;
 
 /// Families whose buffers are larger in a real job; a scalar stays one.
 fn grows(family: Family) -> bool {
-    !matches!(family, Family::NormGlobal | Family::LossMean)
+    !matches!(
+        family,
+        Family::NormGlobal | Family::FoundInf | Family::LossMean
+    )
 }
 
 impl Observer for Sweep {

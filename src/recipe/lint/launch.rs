@@ -525,6 +525,7 @@ fn fp8_gather(job: &Job<'_>) -> Option<Found> {
 
 fn async_save(job: &Job<'_>) -> Option<Found> {
     let dropped = job.values.flag("async_save")
+        && job.values.resolved("async_save").is_none()
         && !job.values.flag("use_persistent_ckpt_worker")
         && job.values.text("ckpt_format") != Some("torch");
     let message = "asynchronous saves are switched off";

@@ -26,7 +26,14 @@ fn indented(text: &str) -> String {
 /// Findings of a functional test, by code, with severities.
 fn findings(case: &str, env: &str, args: &str, tail: &str) -> Vec<Diagnostic> {
     let env = indented(env);
-    let args = indented(&format!("{MODEL}{args}"));
+    // What is said of an argument takes the place of what the model says.
+    let is_own = |line: &&str| {
+        let key = line.split(':').next().unwrap_or_default();
+        !args.lines().any(|own| own.split(':').next() == Some(key))
+    };
+    let model = MODEL.lines().filter(is_own);
+    let model: String = model.map(|line| format!("{line}\n")).collect();
+    let args = indented(&format!("{model}{args}"));
     let text = format!("ENV_VARS:\n{env}MODEL_ARGS:\n{args}{tail}");
     let path = format!("test_cases/gpt/{case}/model_config.yaml");
     let source = Source::new(path.as_str(), text.as_str());

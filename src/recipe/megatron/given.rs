@@ -102,9 +102,15 @@ impl GivenJob {
         self.kind != GivenKind::ArgumentDump && !phase.is_list && phase.reads.is_none()
     }
 
-    /// Whether it is a test that is killed and resumed.
+    /// Whether it is a test whose second run goes on from half the steps of its first
+    /// (`run_ci_test.sh`).
     pub fn resumes(&self) -> bool {
-        self.test_type.as_deref() == Some("ckpt-resume")
+        self.test_type.as_deref() == Some("ckpt-resume") || self.resumes_from_stored()
+    }
+
+    /// Whether that run goes on from a checkpoint that is stored, not from the first run's.
+    pub fn resumes_from_stored(&self) -> bool {
+        self.test_type.as_deref() == Some("frozen-resume")
     }
 
     /// The phase that a `ckpt-resume` test resumes the phase `index` with, if it is another.

@@ -283,7 +283,7 @@ fn missed_mutants(page: &mut Page, score: &MutantScore) {
 
 fn noun_of_points(reason: VacuityReason) -> &'static str {
     match reason {
-        VacuityReason::NotFinite => "step",
+        VacuityReason::NotFinite | VacuityReason::Skipped => "step",
         _ => "point",
     }
 }
@@ -300,6 +300,7 @@ fn vacuity(page: &mut Page, findings: &[VacuityFinding]) {
             VacuityReason::Absent => "no such sum here",
             VacuityReason::BufferSize => "plans agree at this buffer size, not at larger ones",
             VacuityReason::NotFinite => "infinite or no number: nothing could differ",
+            VacuityReason::Skipped => "every step overflowed and was skipped",
         };
         let points = counted(finding.points, noun_of_points(finding.reason));
         page.line(format!("  {}: {reason} ({points})", slug(finding.family)));

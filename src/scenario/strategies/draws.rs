@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::Limits;
-use crate::recipe::{Determinism, Normalization, PositionEmbedding, Recipe};
+use crate::recipe::{Determinism, LossScaling, Normalization, PositionEmbedding, Recipe};
 
 /// Sizes of the layout.
 #[derive(Clone, Debug)]
@@ -245,23 +245,42 @@ impl Batch {
 /// Types, and how gradients are reduced.
 #[derive(Clone, Debug)]
 pub(super) struct Precision {
-    bf16: bool,
+    format: Format,
     grad_reduce_in_bf16: bool,
     use_distributed_optimizer: bool,
     with_fp32_accumulation: bool,
     bucket_size: Option<u32>,
 }
 
+/// What parameters and activations are in.
+#[derive(Clone, Copy, Debug)]
+enum Format {
+    Fp32,
+    Bf16,
+    /// With a power of two as the first loss scale: small models do not overflow at once by it.
+    Fp16 {
+        scale_exponent: u8,
+    },
+}
+
+fn formats() -> impl Strategy<Value = Format> {
+    prop_oneof![
+        2 => Just(Format::Fp32),
+        2 => Just(Format::Bf16),
+        1 => (0..10u8).prop_map(|scale_exponent| Format::Fp16 { scale_exponent }),
+    ]
+}
+
 pub(super) fn precisions() -> impl Strategy<Value = Precision> {
-    (any::<[bool; 4]>(), prop::option::of(64..4096u32)).prop_map(|(flags, bucket_size)| {
+    let sizes = prop::option::of(64..4096u32);
+    (formats(), any::<[bool; 3]>(), sizes).prop_map(|(format, flags, bucket_size)| {
         let [
-            bf16,
             grad_reduce_in_bf16,
             use_distributed_optimizer,
             with_fp32_accumulation,
         ] = flags;
         Precision {
-            bf16,
+            format,
             grad_reduce_in_bf16,
             use_distributed_optimizer,
             with_fp32_accumulation,
@@ -272,12 +291,26 @@ pub(super) fn precisions() -> impl Strategy<Value = Precision> {
 
 impl Precision {
     pub fn applied(&self, recipe: Recipe) -> Recipe {
-        let in_bf16 = self.grad_reduce_in_bf16 && self.bf16;
+        let bf16 = matches!(self.format, Format::Bf16);
+        let in_bf16 = self.grad_reduce_in_bf16 && bf16;
         let sharded = self.use_distributed_optimizer;
+        let loss_scaling = match self.format {
+            Format::Fp16 { scale_exponent } => LossScaling {
+                fp16: true,
+                initial_loss_scale: f32::from(1u16 << scale_exponent),
+                loss_scale_window: 2,
+                hysteresis: 1,
+                ..LossScaling::DEFAULT
+            },
+            Format::Fp32 | Format::Bf16 => LossScaling::DEFAULT,
+        };
+        // Of fp16 the flag says whether it accumulates in fp32.
+        let narrow = in_bf16 || (self.grad_reduce_in_bf16 && loss_scaling.fp16);
         Recipe {
-            bf16: self.bf16,
+            bf16,
+            loss_scaling,
             grad_reduce_in_bf16: in_bf16,
-            accumulate_allreduce_grads_in_fp32: !in_bf16,
+            accumulate_allreduce_grads_in_fp32: !narrow,
             use_distributed_optimizer: sharded,
             ddp_reduce_scatter_with_fp32_accumulation: self.with_fp32_accumulation && sharded,
             ddp_bucket_size: self.bucket_size,

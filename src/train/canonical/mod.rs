@@ -178,6 +178,16 @@ impl CanonicalState {
         mixed
     }
 
+    /// The state of a process that goes on at this sample.
+    pub fn at_sample(&self, position: u32) -> CanonicalState {
+        let mut other = self.clone();
+        let key = (Component::DataPosition, "samples".to_string());
+        if let Some(tensor) = other.tensors.get_mut(&key) {
+            tensor.words = vec![position];
+        }
+        other
+    }
+
     /// The state with the model's parameters rounded to another type.
     pub fn with_model_in(&self, dtype: Dtype) -> CanonicalState {
         let mut other = self.clone();

@@ -149,6 +149,10 @@ fn made_up(tp: u32, pp: u32) -> CanonicalState {
     }
     let cell = |word: u32| tensor(Dtype::U32, vec![word]);
     tensors.insert((Component::OptimizerStep, "step".to_string()), cell(7));
+    tensors.insert(
+        (Component::LossScaler, "growth_tracker".to_string()),
+        cell(3),
+    );
     tensors.insert((Component::DataPosition, "samples".to_string()), cell(84));
     tensors.insert((Component::Scheduler, "num_steps".to_string()), cell(85));
     let places = (0..pp).flat_map(|stage| (0..tp).map(move |rank| (stage, rank)));
@@ -224,6 +228,7 @@ fn expected(state: &CanonicalState, options: &TrainOptions, rank: u32) -> RankSt
     }
     for (component, name) in [
         (Component::OptimizerStep, "step"),
+        (Component::LossScaler, "growth_tracker"),
         (Component::DataPosition, "samples"),
         (Component::Scheduler, "num_steps"),
     ] {
@@ -260,10 +265,10 @@ proptest! {
                 == to.layout.pipeline_model_parallel_size;
         prop_assert_eq!(left, if same { BTreeSet::new() } else { [Component::Rng].into() });
         let (tensors, words) = state.size(all);
-        // 4 of each of 12 parameters a layer and 4 more, 3 cells, and the RNG states.
+        // 4 of each of 12 parameters a layer and 4 more, 4 cells, and the RNG states.
         let ranks = from.layout.tensor_model_parallel_size
             * from.layout.pipeline_model_parallel_size;
-        prop_assert_eq!(tensors, 4 * (12 * u64::from(LAYERS) + 4) + 3 + u64::from(ranks));
+        prop_assert_eq!(tensors, 4 * (12 * u64::from(LAYERS) + 4) + 4 + u64::from(ranks));
         prop_assert!(words > 30_000);
     }
 

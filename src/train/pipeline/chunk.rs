@@ -112,7 +112,8 @@ impl Chunk {
         let mut pass = self.gpt.pass(microbatch, hooks);
         if self.neighbours.next.is_none() {
             let targets = self.microbatch_of(data.targets, microbatch);
-            let (saved, scale) = (&self.saved[slot], data.loss_scale);
+            let saved = &self.saved[slot];
+            let scale = data.loss_factor.expect("the last stage has a loss");
             self.gpt
                 .loss_backward(rank, &mut pass, saved, targets, scale, grad);
         }

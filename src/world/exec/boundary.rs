@@ -188,7 +188,7 @@ impl Coordinator<'_> {
         self.judge_accesses();
     }
 
-    /// Scalars that the user sees are read when a step ends.
+    /// Scalars that the user sees are read when their step ends.
     fn read_metrics(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
         let metrics = std::mem::take(&mut self.ranks[rank as usize].metrics);
         for (name, tensor) in &metrics {
@@ -212,7 +212,6 @@ impl Coordinator<'_> {
             let key = (step, name.clone());
             self.record.metrics.entry(key).or_insert(value);
         }
-        self.ranks[rank as usize].metrics = metrics;
         self.mark_accesses(rank);
         Ok(())
     }

@@ -335,7 +335,7 @@ impl Rank {
         self.issue(op, Command::Recall { tensors, recall });
     }
 
-    /// A scalar that the user sees each step (`lm loss`, `grad norm`), read at the step's end:
+    /// A scalar of this step that the user sees (`lm loss`, `grad norm`), read at the step's end:
     /// the tensor must live until then.
     pub fn metric(&mut self, name: &str, tensor: Tensor) {
         self.declared.push(Declaration::Metric {

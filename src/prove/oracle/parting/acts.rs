@@ -61,6 +61,8 @@ impl Acts {
         let gradients = match family {
             Family::LossLocal | Family::LossMean => return Acts::LossValue,
             Family::NormLocal | Family::NormGlobal => return Acts::Norm,
+            // A flag, whose maximum no order changes.
+            Family::FoundInf => return Acts::Nowhere,
             Family::TensorParallel | Family::VocabCrossEntropy if is_forward => {
                 return Acts::Forward;
             }

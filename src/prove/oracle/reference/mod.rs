@@ -26,6 +26,10 @@ pub(in crate::prove) use value::serial_recipe;
 use value::{Both, ValueWatch};
 pub use value::{ComparedTensor, Quantity, Values};
 
+/// Why values of a scaled loss are left out.
+const SCALED: &str = "values with a serial model's: the loss is scaled, and no bound is known for \
+    gradients that a narrow format loses, or that overflow";
+
 /// Findings that are kept; more are only counted.
 const FINDINGS_MAX: usize = 64;
 
@@ -71,6 +75,14 @@ impl Provenances {
 pub fn follow(session: &mut Session, options: &RunOptions) -> Result<Provenances, CheckError> {
     let last = memory::followed_steps(&session.scenario);
     let mut provenance = Provenance::new(session.options.clone());
+    if session.options.loss_scale.is_some() {
+        session.run(options, 1..last + 1, None, &mut provenance)?;
+        return Ok(Provenances {
+            steps: last,
+            values: Values::none(SCALED.to_string()),
+            ..provenance.end()
+        });
+    }
     let values = match value::without_dropout(session)? {
         None => {
             let mut watch = ValueWatch::default();

@@ -200,7 +200,12 @@ impl Observer for Provenance {
     }
 
     fn on_launch(&mut self, node: &LaunchNode<'_>, _: &mut dyn Engine) -> Result<(), EngineError> {
-        if &*node.kernel.name == "adamw" {
+        // Steps whose scaled gradients overflow have no update, but they have gradients.
+        let reader = match self.options.loss_scale {
+            Some(_) => "unscale",
+            None => "adamw",
+        };
+        if &*node.kernel.name == reader {
             self.judge(node.rank, node.site.step, node.operands[0]);
         }
         match node.site.phase {

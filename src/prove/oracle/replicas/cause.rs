@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::world::{Drift, Site};
+use crate::world::{Drift, Phase, Site};
 
 use super::log::{Behind, Kinship, Log, Pair, Words, Written};
 use super::seen::Seen;
@@ -150,6 +150,15 @@ enum Follows {
     },
     /// Further back than was looked.
     Unknown,
+}
+
+/// Words of a cell, such as a learning rate: whoever reads one reads it for every element.
+const CELL_WORDS: u32 = 2;
+
+/// Whether a pair is one cell on each rank: then its words are matched.
+fn is_cell((a, b): &Pair) -> bool {
+    let words = |of: &Words| of.to - of.from;
+    words(a) == words(b) && words(a) <= CELL_WORDS
 }
 
 /// Follows differences of one drift.
@@ -310,24 +319,41 @@ impl Search<'_> {
             let pairs = pairs.map(|pair| (pair, self.differs(pair)));
             pairs.collect::<Vec<(Pair, Option<bool>)>>()
         };
+        // Ranks are set up differently in part: that explains only what nothing later does.
+        let mut of_setup: Option<Follows> = None;
         // What the outputs held before matters where nothing else explains them.
         for (is_old, is_narrow) in [(false, true), (false, false), (true, true)] {
             let pairs = of(is_old, is_narrow);
             let differ = pairs.iter().filter(|(_, differs)| *differs == Some(true));
             let differ: Vec<Pair> = differ.map(|(pair, _)| *pair).collect();
-            if !differ.is_empty() {
-                return Follows::Operands {
-                    pairs: differ,
-                    is_exact: is_narrow,
-                };
+            let later = differ.iter().filter(|pair| !self.is_of_setup(**pair));
+            let later: Vec<Pair> = later.copied().collect();
+            let follows = |pairs: Vec<Pair>| Follows::Operands {
+                is_exact: is_narrow || pairs.iter().all(is_cell),
+                pairs,
+            };
+            if !later.is_empty() {
+                return follows(later);
             }
-            if pairs.iter().any(|(_, differs)| differs.is_none()) {
-                return Follows::Unknown;
+            if !differ.is_empty() {
+                of_setup.get_or_insert(follows(differ));
+            } else if pairs.iter().any(|(_, differs)| differs.is_none()) {
+                return of_setup.unwrap_or(Follows::Unknown);
             }
         }
-        Follows::Ends(match is_like {
+        of_setup.unwrap_or(Follows::Ends(match is_like {
             true => Beginning::Node,
             false => Beginning::Unlike,
+        }))
+    }
+
+    /// Whether all that differs of a pair was last written before the first step.
+    fn is_of_setup(&self, pair: Pair) -> bool {
+        let pieces = self.log.written(pair).into_iter();
+        let mut differing = pieces.filter(|piece| self.differs(piece.read) == Some(true));
+        differing.all(|Written { by: (a, b), .. }| {
+            let mut both = a.into_iter().chain(b);
+            both.all(|by| self.log.site(by).phase == Phase::Setup)
         })
     }
 }

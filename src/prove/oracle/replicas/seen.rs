@@ -64,11 +64,12 @@ impl Sees for Seen {
         if self.is_over {
             return Ok(());
         }
+        // A run that is not like the one that was asked for lacks words: they are not compared.
         let reads = of_node(&self.asked.reads, self.nodes).into_iter();
-        let reads = reads.map(|words| (words, node.reads[words.place].span));
+        let reads = reads.filter_map(|words| Some((words, node.reads.get(words.place)?.span)));
         self.reads.extend(digests(reads.collect(), engine)?);
         let writes = of_node(&self.asked.writes, self.nodes).into_iter();
-        let writes = writes.map(|words| (words, node.writes[words.place].span));
+        let writes = writes.filter_map(|words| Some((words, node.writes.get(words.place)?.span)));
         self.awaited.extend(writes);
         self.nodes += 1;
         Ok(())

@@ -85,6 +85,66 @@ pub(in super::super) const RULES: &[Rule] = &[
         find: expert_ranks,
     },
     Rule {
+        id: "flash-attention-in-fp32",
+        severity: Error,
+        reason: "Transformer Engine has flash and fused attention for fp16 and bf16, and no other \
+            backend is left",
+        source: "get_attention_backend, transformer_engine/pytorch/attention",
+        fix: "use `--attention-backend auto` or `unfused`",
+        find: flash_in_fp32,
+    },
+    Rule {
+        id: "local-rmsnorm",
+        severity: Error,
+        reason: "the local RMSNorm is torch's, which is not persistent and knows no sequence \
+            parallelism",
+        source: "WrappedTorchNorm, megatron/core/transformer/torch_norm.py",
+        fix: "add `--no-persist-layer-norm` and leave `--sequence-parallel` out, or use \
+            Transformer Engine's layers",
+        find: local_rmsnorm,
+    },
+    Rule {
+        id: "lazy-groups",
+        severity: Error,
+        reason: "process groups and seeds are left to the caller, and no training program of \
+            Megatron makes them",
+        source: "initialize_megatron, megatron/training/initialize.py",
+        fix: "leave `--lazy-mpu-init` out",
+        find: lazy_groups,
+    },
+    Rule {
+        id: "expert-overlap-alone",
+        severity: Error,
+        reason: "the communication that is overlapped is that between expert-parallel ranks",
+        source: CONFIG,
+        fix: "leave `--overlap-moe-expert-parallel-comm` out",
+        find: expert_overlap,
+    },
+    Rule {
+        id: "fp8-alone",
+        severity: Error,
+        reason: "parameters and the output layer are FP8 in an FP8 job only",
+        source: CONFIG,
+        fix: "add `--fp8-format`, or leave the argument out",
+        find: fp8_parts,
+    },
+    Rule {
+        id: "interval-of-nothing",
+        severity: Error,
+        reason: "steps are divided by it",
+        source: "training_log and get_train_valid_test_num_samples, megatron/training/training.py",
+        fix: "leave it out, or make it 1 or more",
+        find: no_interval,
+    },
+    Rule {
+        id: "workers-below-none",
+        severity: Error,
+        reason: "a data loader has no worker or more",
+        source: "torch.utils.data.DataLoader",
+        fix: "make `--num-workers` 0 or more",
+        find: workers,
+    },
+    Rule {
         id: "fp4-gather-alone",
         severity: Error,
         reason: "parameters are FP4 in an FP4 job only",
@@ -202,6 +262,60 @@ fn expert_ranks(job: &Job<'_>) -> Option<Found> {
     };
     let message = format!("{ranks} ranks in expert groups of {product}");
     job.argument_found(dest, &message, "expected a divisor of the ranks")
+}
+
+fn flash_in_fp32(job: &Job<'_>) -> Option<Found> {
+    let dest = "attention_backend";
+    let values = job.values;
+    let fields = job.asked();
+    let is_single = !fields.bf16 && !fields.fp16 && fields.fp8_format.is_none();
+    let is_engines = values.text("transformer_impl") == Some("transformer_engine");
+    let asked = matches!(values.text(dest), Some("flash" | "fused"));
+    let refused = is_single && is_engines && asked;
+    refused.then(|| job.argument_found(dest, "16-bit attention in an fp32 job", "refused"))?
+}
+
+fn local_rmsnorm(job: &Job<'_>) -> Option<Found> {
+    let (values, dest) = (job.values, "normalization");
+    let is_local = values.text("transformer_impl") == Some("local");
+    let is_torchs = is_local && values.text(dest) == Some("RMSNorm");
+    let persists = !values.flag("no_persist_layer_norm");
+    let refused = is_torchs && (persists || job.asked().sequence_parallel);
+    refused.then(|| job.argument_found(dest, "a local RMSNorm", "refused"))?
+}
+
+fn lazy_groups(job: &Job<'_>) -> Option<Found> {
+    let dest = "lazy_mpu_init";
+    let asked = job.values.flag(dest);
+    asked.then(|| job.argument_found(dest, "process groups that nobody makes", "refused"))?
+}
+
+fn expert_overlap(job: &Job<'_>) -> Option<Found> {
+    let dest = "overlap_moe_expert_parallel_comm";
+    let alone = job.values.flag(dest) && job.asked().ep <= 1;
+    let message = "overlapped communication of experts";
+    alone.then(|| job.argument_found(dest, message, "no expert parallelism"))?
+}
+
+fn fp8_parts(job: &Job<'_>) -> Option<Found> {
+    let mut flags = ["fp8_param_gather", "fp8_output_proj"].into_iter();
+    let dest = flags.find(|dest| job.values.flag(dest))?;
+    let alone = !job.values.is_given("fp8");
+    alone.then(|| job.argument_found(dest, "parts in FP8", "without `--fp8-format`"))?
+}
+
+fn no_interval(job: &Job<'_>) -> Option<Found> {
+    let is_none = |dest: &&str| job.values.integer(dest) == Some(0);
+    let dest = ["log_interval", "eval_interval"]
+        .into_iter()
+        .find(is_none)?;
+    job.argument_found(dest, "an interval of no steps", "steps are divided by it")
+}
+
+fn workers(job: &Job<'_>) -> Option<Found> {
+    let dest = "num_workers";
+    let is_below = job.values.integer(dest).is_some_and(|workers| workers < 0);
+    is_below.then(|| job.argument_found(dest, "fewer workers than none", "refused"))?
 }
 
 fn fp4_parameters(job: &Job<'_>) -> Option<Found> {

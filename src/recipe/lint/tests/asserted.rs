@@ -82,6 +82,48 @@ pub(super) const PAIRS: &[Pair] = &[
         ["GPUS_PER_NODE: 8\n", "--expert-tensor-parallel-size: 4\n"],
     ),
     of(
+        "flash-attention-in-fp32",
+        "--attention-backend: flash\n--bf16: false\n",
+        "--attention-backend: flash\n",
+    ),
+    of(
+        "local-rmsnorm",
+        "--transformer-impl: local\n--normalization: RMSNorm\n",
+        "--transformer-impl: local\n--normalization: RMSNorm\n--no-persist-layer-norm: true\n",
+    ),
+    of("lazy-groups", "--lazy-mpu-init: true\n", ""),
+    of(
+        "expert-overlap-alone",
+        "--overlap-moe-expert-parallel-comm: true\n",
+        "--overlap-moe-expert-parallel-comm: true\n--num-experts: 4\n\
+         --expert-model-parallel-size: 2\n",
+    ),
+    of(
+        "fp8-alone",
+        "--fp8-param-gather: true\n",
+        "--fp8-param-gather: true\n--fp8-format: hybrid\n",
+    ),
+    of(
+        "fp8-alone",
+        "--fp8-output-proj: true\n",
+        "--fp8-output-proj: true\n--fp8-format: hybrid\n",
+    ),
+    of(
+        "interval-of-nothing",
+        "--log-interval: 0\n",
+        "--log-interval: 1\n",
+    ),
+    of(
+        "interval-of-nothing",
+        "--eval-interval: 0\n",
+        "--eval-interval: 1\n",
+    ),
+    of(
+        "workers-below-none",
+        "--num-workers: -1\n",
+        "--num-workers: 0\n",
+    ),
+    of(
         "fp4-gather-alone",
         "--fp4-param-gather: true\n",
         "--fp4-param-gather: true\n--fp4-format: e2m1\n",
@@ -89,7 +131,8 @@ pub(super) const PAIRS: &[Pair] = &[
     of(
         "mxfp8-buffer-alone",
         "--reuse-grad-buf-for-mxfp8-param-ag: true\n",
-        "--reuse-grad-buf-for-mxfp8-param-ag: true\n--fp8-param-gather: true\n",
+        "--reuse-grad-buf-for-mxfp8-param-ag: true\n--fp8-param-gather: true\n\
+         --fp8-format: e4m3\n",
     ),
     of(
         "data-paths-twice",

@@ -234,11 +234,26 @@ pub(super) const PAIRS: &[Pair] = &[
         ["NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0\n", DET],
     ),
     ("embedding-arrival", [PINNED, ""], [PINNED, DET]),
-    ("attention-arrival", ["NCCL_ALGO: Ring\n", ""], [PINNED, ""]),
     (
         "attention-arrival",
-        ["NCCL_ALGO: Ring\n", "--attention-backend: flash\n"],
-        ["NCCL_ALGO: Ring\n", "--attention-backend: unfused\n"],
+        ["NCCL_ALGO: Ring\n", "--bf16: true\n"],
+        [PINNED, "--bf16: true\n"],
+    ),
+    (
+        "attention-arrival",
+        ["NCCL_ALGO: Ring\n", ""],
+        ["NCCL_ALGO: Ring\n", "--bf16: false\n"],
+    ),
+    (
+        "attention-arrival",
+        [
+            "NCCL_ALGO: Ring\n",
+            "--bf16: true\n--attention-backend: flash\n",
+        ],
+        [
+            "NCCL_ALGO: Ring\n",
+            "--bf16: true\n--attention-backend: unfused\n",
+        ],
     ),
     (
         "cublas-workspace-open",

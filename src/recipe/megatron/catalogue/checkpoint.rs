@@ -31,7 +31,13 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     arg("save-params-interval", Int, "", DUMP),
     arg("save-activations-interval", Int, "", DUMP),
-    arg("save-wgrads-interval", Int, "", DUMP),
+    // `force_all_reduce`: the buckets of these steps are all-reduced, not reduce-scattered.
+    arg(
+        "save-wgrads-interval",
+        Int,
+        "",
+        Needs("steps whose gradients are all-reduced whole (training.py, train_step)"),
+    ),
     arg("save-dgrads-interval", Int, "", DUMP),
     flag("no-save-optim", STATE),
     flag("no-save-rng", STATE),

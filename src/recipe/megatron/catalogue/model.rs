@@ -9,6 +9,9 @@ const ELEMENTWISE: super::Effect = Replaced(
     "an elementwise operation in one kernel or in several, which may round at other places: \
      bitproof has one form of it; the same in every run, and no sum is in it",
 );
+const NORM_KERNEL: super::Effect = Replaced(
+    "which kernel norms are is not simulated: determinism.norm_weight_grad stands for all",
+);
 const INITIAL: super::Effect =
     Replaced("bitproof draws initial weights of its own, from the recipe's seed");
 
@@ -192,15 +195,9 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     negation("no-bias-swiglu-fusion", "bias_swiglu_fusion", ELEMENTWISE),
     negation("no-bias-dropout-fusion", "bias_dropout_fusion", ELEMENTWISE),
     negation("no-rope-fusion", "apply_rope_fusion", ELEMENTWISE),
-    flag(
-        "no-persist-layer-norm",
-        Replaced(
-            "which LayerNorm kernel runs is not simulated: determinism.norm_weight_grad stands \
-             for all",
-        ),
-    ),
+    flag("no-persist-layer-norm", NORM_KERNEL),
     flag("use-fused-weighted-squared-relu", Part(Moe)),
-    flag("fused-residual-rmsnorm", ELEMENTWISE),
+    flag("fused-residual-rmsnorm", NORM_KERNEL),
     flag(
         "use-transformer-engine-op-fuser",
         Needs("Transformer Engine's operation fuser"),

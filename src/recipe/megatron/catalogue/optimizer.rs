@@ -216,7 +216,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "gpu-sniff-test-interval",
         Int,
         "",
-        NoBits("times kernels on buffers of its own (gpu_sniff_test.py)"),
+        Needs("a test between steps that draws from dropout's generator (gpu_sniff_test.py)"),
     ),
     arg(
         "check-weight-hash-across-dp-replicas-interval",

@@ -101,9 +101,18 @@ fn verdict(
     }
 }
 
-/// Whether a job starts from a checkpoint or not at all.
+/// Whether a job starts from a checkpoint with every weight or not at all.
 fn loads_weights(values: &Values<'_>) -> bool {
-    values.is_given("load") && values.flag("exit_on_missing_checkpoint")
+    // With others a weight that the checkpoint lacks is told at most (StrictHandling).
+    const STRICT: [&str; 4] = [
+        "assume_ok_unexpected",
+        "log_unexpected",
+        "raise_unexpected",
+        "raise_all",
+    ];
+    let strictness = values.text("dist_ckpt_strictness");
+    let is_strict = strictness.is_none_or(|word| STRICT.contains(&word));
+    values.is_given("load") && values.flag("exit_on_missing_checkpoint") && is_strict
 }
 
 /// Why nobody reads an argument that others leave without effect.
@@ -166,7 +175,7 @@ fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
         ),
         "ddp_reduce_scatter_with_fp32_accumulation" => (
             "switched off where gradients are reduced in fp32 (validate_args)",
-            on("bf16") && on("grad_reduce_in_bf16"),
+            values.reduces_in_bf16() || values.resolved(dest).is_some(),
         ),
         "grad_reduce_in_bf16" => ("read only with --bf16 (validate_args)", on("bf16")),
         _ => return unread_by_graphs(dest, values),
@@ -203,6 +212,7 @@ fn need_of_value(dest: &str, values: &Values<'_>) -> Option<String> {
         ("position_embedding_type", "mrope") => Feature::Mrope.name(),
         ("position_embedding_type", "relative") => Feature::RelativePosition.name(),
         ("transformer_impl", "inference_optimized") => "layers made for inference",
+        ("dataloader_type", "external") => "a data loader of the user's own, which no resume moves",
         ("cuda_graph_impl", "full_iteration") => "a CUDA graph of a whole iteration",
         _ => return None,
     };

@@ -25,6 +25,7 @@ pub use understood::{
 };
 pub(crate) use values::{Value, Values};
 
+use super::catalogue::variable;
 use super::{Catalogue, GivenJob, GivenKind, GivenPhase, GivenVariable, SIMULATED};
 use crate::diagnostic::{Diagnostic, Findings, Place, escaped};
 use crate::recipe::Recipe;
@@ -84,6 +85,7 @@ pub fn understand(
             SecondRun::Other(need) => needs.push(need),
         }
     }
+    rerun::resharding_by_format(&rerun, &values, findings);
     if findings.error_count() > errors_before {
         recipe = None;
     }
@@ -139,6 +141,7 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
     open.extend(second_run::of_second_alone(job, index));
     open.extend(environment(job, index));
     open.extend(followed(&job.phases[index]));
+    open.extend(unknown(job, index));
     open.extend(job.phases[index].assumed.iter().map(of_caller));
     if job.kind == GivenKind::ArgumentDump {
         open.extend(shown::lacking(
@@ -173,6 +176,28 @@ fn environment(job: &GivenJob, index: usize) -> Option<String> {
         )
     })
 }
+
+/// Variables that nobody here knows, of a limited number.
+fn unknown(job: &GivenJob, index: usize) -> Option<String> {
+    let mut names: Vec<String> = Vec::new();
+    for given in job.variables(index) {
+        let name = escaped(&given.name).into_owned();
+        if variable(&given.name).is_none() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let more = names.len().saturating_sub(UNKNOWN_MAX);
+    names.truncate(UNKNOWN_MAX);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let all = names.join(", ");
+    (!names.is_empty()).then(|| format!("variables that are not known here: {all}{more}"))
+}
+
+/// Unknown variables that are named.
+const UNKNOWN_MAX: usize = 10;
 
 /// The beginning of what stands at a place, and its line.
 fn shown_at(place: &Place) -> String {

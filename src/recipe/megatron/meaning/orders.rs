@@ -76,6 +76,8 @@ fn attention(values: &Values<'_>, env: &[GivenVariable]) -> Attention {
         _ if values.flag("use_flash_attn") => Attention::Fused,
         _ if local => Attention::Unfused,
         _ if is_off("NVTE_FLASH_ATTN") && is_off("NVTE_FUSED_ATTN") => Attention::Unfused,
+        // Transformer Engine has the others for 16 bits and fewer (get_attention_backend).
+        _ if !values.flag("bf16") && !values.flag("fp16") => Attention::Unfused,
         _ => Attention::Fused,
     }
 }

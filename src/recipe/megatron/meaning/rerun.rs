@@ -18,6 +18,10 @@ pub(super) fn rerun(
     let resumes = job.resumes();
     let interval = values.count("save_interval").map(u64::from);
     let restart = match (interval, train_iters) {
+        (_, Some(steps)) if job.resumes_from_stored() => {
+            let half = u32::try_from(told_steps(values) / 2).ok();
+            half.filter(|half| (1..steps).contains(&u64::from(*half)))
+        }
         (Some(interval), Some(steps)) if resumes && interval > 0 && interval < steps => {
             let half = told_steps(values) / 2;
             if !half.is_multiple_of(interval) || !(1..steps).contains(&half) {
@@ -52,6 +56,21 @@ fn never_saved(values: &Values<'_>, half: u64) -> Diagnostic {
              saved (tests/functional_tests/shell_test_utils)",
         )
         .with_help("save at half of the steps")
+}
+
+/// Checkpoints of the torch format are of one layout: `check_checkpoint_args` compares it
+/// (`megatron/training/checkpointing.py`).
+pub(super) fn resharding_by_format(rerun: &Rerun, values: &Values<'_>, findings: &mut Findings) {
+    let is_of_one = values.text("ckpt_format") == Some("torch");
+    let Some(layout) = rerun.resharding.filter(|_| is_of_one) else {
+        return;
+    };
+    let message = format!("a checkpoint in the torch format is not resumed on {layout}");
+    findings.push(
+        Diagnostic::error("resume-refused", message)
+            .at(values.place("ckpt_format"), "of one layout")
+            .with_help("use `--ckpt-format torch_dist`"),
+    );
 }
 
 /// Arguments by which a run that loads a checkpoint leaves parts of it out.
@@ -92,11 +111,18 @@ pub(super) fn partial_load(
             }
         });
     }
-    if let Again::Resumed = again {
+    if job.resumes_from_stored() {
+        open.push(STORED.to_string());
+    } else if let Again::Resumed = again {
         other_checkpoint(values, findings);
+        lightweight(job, findings);
     }
     open
 }
+
+/// What a test with a stored checkpoint leaves open.
+const STORED: &str = "the stored checkpoint that a frozen-resume test goes on from, which another \
+    build may have written: here the second run goes on from the first one's";
 
 fn of_first_load(flag: &str) -> String {
     format!(
@@ -151,6 +177,9 @@ fn other_checkpoint(values: &Values<'_>, findings: &mut Findings) {
                 .with_note("a resume here goes on from the checkpoint of half the steps"),
         );
     };
+    if let Some((dest, message)) = other_step(values) {
+        refuse(dest, message, "not simulated in a test that resumes");
+    }
     if values.is_given("ckpt_step") {
         let message = "`--ckpt-step` needs a resume from a step of its own";
         refuse("ckpt_step", message, "not that of half the steps");
@@ -163,6 +192,58 @@ fn other_checkpoint(values: &Values<'_>, findings: &mut Findings) {
         let message = "this test loads from another folder than it saves to";
         refuse("load", message, "not where its first run saves");
     }
+}
+
+/// An argument by which a test's first run leaves other checkpoints than `--save-interval` says, and
+/// what it does.
+fn other_step(values: &Values<'_>) -> Option<(&'static str, &'static str)> {
+    // `_load_base_checkpoint` takes the last of either kind.
+    let another =
+        "`--non-persistent-save-interval` saves at steps of its own, and the last is loaded";
+    let deleted = "`--save-retain-interval` deletes checkpoints, maybe the one of half the steps";
+    // The script itself sets `--exit-interval` to the steps of the run.
+    let empty = "`--exit-on-missing-checkpoint` ends the first run, which has nothing to load";
+    let all = [
+        (
+            values.is_given("non_persistent_save_interval"),
+            "non_persistent_save_interval",
+            another,
+        ),
+        (
+            values.is_given("save_retain_interval"),
+            "save_retain_interval",
+            deleted,
+        ),
+        (
+            values.flag("exit_on_missing_checkpoint"),
+            "exit_on_missing_checkpoint",
+            empty,
+        ),
+    ];
+    let found = all.into_iter().find(|(is_other, ..)| *is_other);
+    found.map(|(_, dest, message)| (dest, message))
+}
+
+/// That the test's script changes the arguments: `ENABLE_LIGHTWEIGHT_MODE` saves every two steps and
+/// ends a run after four, whatever is written (`run_ci_test.sh`).
+fn lightweight(job: &GivenJob, findings: &mut Findings) {
+    let name = "ENABLE_LIGHTWEIGHT_MODE";
+    let said = job.env.iter().rev().find(|variable| variable.name == name);
+    let Some(said) = said.filter(|said| said.value.eq_ignore_ascii_case("true")) else {
+        return;
+    };
+    findings.push(
+        Diagnostic::error(
+            "not-simulated",
+            "`ENABLE_LIGHTWEIGHT_MODE` changes the test's steps",
+        )
+        .at(
+            &said.place,
+            "a resume after two of four steps, whatever is written",
+        )
+        .with_note("run_ci_test.sh adds `--exit-interval 4` and `--save-interval 2`")
+        .with_help("leave it out, and write the steps that are meant"),
+    );
 }
 
 /// The layout in a case's name such as `..._reshard_1x4xNone`.

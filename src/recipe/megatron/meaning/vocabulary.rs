@@ -98,7 +98,12 @@ fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
         );
     }
     if let Some((_, size)) = SIZES.iter().find(|(name, _)| *name == tokenizer) {
-        return (*size, format!("{tokenizer}'s {size} words"));
+        let has_file = ["vocab_file", "tokenizer_model"].into_iter();
+        let open = match has_file.into_iter().any(|dest| values.is_given(dest)) {
+            true => ", if its files are the usual ones: they are not read",
+            false => "",
+        };
+        return (*size, format!("{tokenizer}'s {size} words{open}"));
     }
     let message = match more {
         Some(_) => format!("{tokenizer} takes its size from `--vocab-size`, which is not given"),

@@ -135,9 +135,9 @@ impl Allowed {
         };
         // Additions here, in the serial run, over tensor-parallel ranks, and a few factors.
         let additions = microbatches * data + microbatches + data + tensor + 4.0;
-        let in_half = match options.grad_reduce_in_bf16 {
-            true => gamma(data + tensor + 1.0, half),
-            false => 0.0,
+        let in_half = match options.reduce_dtype {
+            Dtype::F32 => 0.0,
+            narrow => gamma(data + tensor + 1.0, unit_roundoff(narrow)),
         };
         // What a microbatch adds has gone through such a partial sum or hop at least once, though
         // no error was seen in the sample.

@@ -76,8 +76,11 @@ impl<'a> Comparison<'a> {
             Some(model) => before.with(Component::Model, &model),
             None => before,
         };
-        let serial = self.own.step(&before, step)?;
-        let other = self.other.step(&before, step)?;
+        // What a state says of the data's position, a resume reads; a straight run knows it.
+        let position = (step - 1).wrapping_mul(self.parallel.options.global_batch_size);
+        let known = before.at_sample(position);
+        let serial = self.own.step(&known, step)?;
+        let other = self.other.step(&known, step)?;
         self.compare_losses(step, &losses, (&serial, &other));
         self.compare_gradients(step, &gradients, (&serial, &other));
         let clip = self.compare_clips(step);

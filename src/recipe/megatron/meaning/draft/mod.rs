@@ -216,12 +216,10 @@ impl Draft<'_, '_> {
         let worker = values.flag("use_persistent_ckpt_worker");
         let distributed = values.text("ckpt_format") != Some("torch");
         let asynchronous = values.flag("async_save");
-        self.flag(
-            "async_save",
-            asynchronous && (worker || !distributed),
-            "async_save",
-        );
-        if asynchronous && distributed && !worker {
+        // A log shows what the validator has left.
+        let is_dropped = distributed && !worker && values.resolved("async_save").is_none();
+        self.flag("async_save", asynchronous && !is_dropped, "async_save");
+        if asynchronous && is_dropped {
             let reason = "Megatron switches it off without --use-persistent-ckpt-worker \
                 (validate_args)";
             self.derive("async_save", false, reason);

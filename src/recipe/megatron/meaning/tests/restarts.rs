@@ -71,12 +71,79 @@ fn a_test_that_resumes_from_another_checkpoint_is_another() {
         ),
         ("/a; --load: /a; --ckpt-step: 2", "ckpt-resume", false),
         ("/a; --load: /a; --ckpt-step: 2", "regular", true),
+        (
+            "/a; --load: /a; --non-persistent-save-interval: 3",
+            "ckpt-resume",
+            false,
+        ),
+        (
+            "/a; --load: /a; --non-persistent-save-interval: 3",
+            "regular",
+            true,
+        ),
+        (
+            "/a; --load: /a; --save-retain-interval: 20",
+            "ckpt-resume",
+            false,
+        ),
+        (
+            "/a; --load: /a; --save-retain-interval: 20",
+            "regular",
+            true,
+        ),
+        ("/a; --load: /a; --exit-interval: 4", "ckpt-resume", true),
+        (
+            "/a; --load: /a; --exit-on-missing-checkpoint: true",
+            "ckpt-resume",
+            false,
+        ),
+        (
+            "/a; --load: /a; --exit-on-missing-checkpoint: true",
+            "regular",
+            true,
+        ),
     ] {
         let read = tested(test_type, &format!("{saved}{entries}"));
         let codes: Vec<_> = errors(&read).iter().map(|found| found.code).collect();
         let expected: &[&str] = if is_sound { &[] } else { &["not-simulated"] };
         assert_eq!(codes, expected, "{entries}");
     }
+}
+
+/// run_ci_test.sh runs MODEL_ARGS_2 from a stored checkpoint of half the steps.
+#[test]
+fn a_test_with_a_stored_checkpoint_resumes() {
+    let read = tested("frozen-resume", "--save: /a; --save-interval: 3");
+    assert_eq!(errors(&read).len(), 0, "{:?}", read.findings);
+    assert_eq!(read.understood.rerun.restarts, [5]);
+    let open = &read.understood.open;
+    assert!(open.iter().any(|said| said.contains("stored checkpoint")));
+    let model = format!("MODEL_ARGS:\n{}", entries());
+    let second = format!(
+        "MODEL_ARGS_2:\n{}  --grad-reduce-in-bf16: true\n",
+        entries()
+    );
+    let text = format!("{model}{second}TEST_TYPE: frozen-resume\n");
+    let name = "test_cases/gpt/a/model_config.yaml";
+    let read = understood(name, &text, UnderstandOptions::default());
+    assert!(read.understood.recipe.is_none(), "another job goes on");
+}
+
+/// run_ci_test.sh changes the steps of such a test.
+#[test]
+fn a_lightweight_test_that_resumes_is_another() {
+    let codes = |value: &str, test_type: &str| -> Vec<&'static str> {
+        let model = format!("MODEL_ARGS:\n{}", entries());
+        let saves = "  --save: /a\n  --load: /a\n  --save-interval: 5\n";
+        let env = format!("ENV_VARS:\n  ENABLE_LIGHTWEIGHT_MODE: {value}\n");
+        let text = format!("{env}{model}{saves}TEST_TYPE: {test_type}\n");
+        let name = "test_cases/gpt/a/model_config.yaml";
+        let read = understood(name, &text, UnderstandOptions::default());
+        errors(&read).iter().map(|found| found.code).collect()
+    };
+    assert_eq!(codes("true", "ckpt-resume"), ["not-simulated"]);
+    assert_eq!(codes("false", "ckpt-resume"), [""; 0]);
+    assert_eq!(codes("true", "regular"), [""; 0]);
 }
 
 /// `echo $((TRAIN_ITERS / 2))`, run_ci_test.sh.
