@@ -290,8 +290,8 @@ fn assumptions(unrepeated: Option<&str>) -> Vec<String> {
         "A3 independence: what may vary at a node depends on its inputs only; holds by \
          construction, plans and permutations are fixed before a node runs",
         "A4 structure: which nodes exist follows from values already computed; holds by \
-         construction, ranks branch on their data position, and where the loss is scaled on whether \
-         gradients overflowed",
+         construction, ranks branch on their data position, and where the loss is scaled on \
+         whether gradients overflowed",
         "A5 bits: equality is of bytes; NaNs made by arithmetic are canonical",
     ]
     .map(str::to_string)

@@ -190,20 +190,10 @@ impl Trainer {
         if let Some(saver) = &mut self.saver {
             saver.finish_copies(rank);
         }
-        let (grads, is_skipped) = match &self.loss_scaler {
-            Some(scaler) => {
-                let is_skipped = scaler.prepare(rank, &reduction, gradients.reduced)?;
-                (scaler.main_grads, is_skipped)
-            }
-            None => (gradients.reduced, false),
-        };
-        self.stale = false;
-        if !is_skipped {
-            optimizer.step(rank, &reduction, grads, None);
-            self.stale = self.options.defers_param_gather() && !saves;
-            if shards(&self.options) && !self.stale {
-                optimizer.gather_all(rank, &reduction);
-            }
+        let is_skipped = self.update(rank, &reduction)?;
+        self.stale = !is_skipped && self.options.defers_param_gather() && !saves;
+        if shards(&self.options) && !self.stale && !is_skipped {
+            optimizer.gather_all(rank, &reduction);
         }
         self.mean_loss(rank);
         self.steps_done += 1;
@@ -223,6 +213,22 @@ impl Trainer {
             saver.after_step(step);
         }
         Ok(())
+    }
+
+    /// The optimizer's step, unless scaled gradients overflow. Whether it is left out.
+    fn update(&self, rank: &mut Rank, reduction: &Reduction<'_>) -> Result<bool, RankError> {
+        let reduced = self.gradients.reduced;
+        let (grads, is_skipped) = match &self.loss_scaler {
+            Some(scaler) => {
+                let is_skipped = scaler.prepare(rank, reduction, reduced)?;
+                (scaler.main_grads, is_skipped)
+            }
+            None => (reduced, false),
+        };
+        if !is_skipped {
+            self.optimizer.step(rank, reduction, grads, None);
+        }
+        Ok(is_skipped)
     }
 
     /// What [`Trainer::step`] does from the optimizer on, with the gradients that are given.

@@ -194,8 +194,8 @@ fn other_checkpoint(values: &Values<'_>, findings: &mut Findings) {
     }
 }
 
-/// An argument by which a test's first run leaves other checkpoints than `--save-interval` says, and
-/// what it does.
+/// An argument by which a test's first run leaves other checkpoints than `--save-interval` says,
+/// and what it does.
 fn other_step(values: &Values<'_>) -> Option<(&'static str, &'static str)> {
     // `_load_base_checkpoint` takes the last of either kind.
     let another =
@@ -224,8 +224,8 @@ fn other_step(values: &Values<'_>) -> Option<(&'static str, &'static str)> {
     found.map(|(_, dest, message)| (dest, message))
 }
 
-/// That the test's script changes the arguments: `ENABLE_LIGHTWEIGHT_MODE` saves every two steps and
-/// ends a run after four, whatever is written (`run_ci_test.sh`).
+/// That the test's script changes the arguments: `ENABLE_LIGHTWEIGHT_MODE` saves every two steps
+/// and ends a run after four, whatever is written (`run_ci_test.sh`).
 fn lightweight(job: &GivenJob, findings: &mut Findings) {
     let name = "ENABLE_LIGHTWEIGHT_MODE";
     let said = job.env.iter().rev().find(|variable| variable.name == name);

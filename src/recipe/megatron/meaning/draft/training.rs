@@ -81,8 +81,8 @@ impl Draft<'_, '_> {
         self.flag("grad_reduce_in_bf16", narrow, "grad_reduce_in_bf16");
         let wide = "accumulate_allreduce_grads_in_fp32";
         self.flag(wide, !narrow, wide);
-        // Megatron drops it where gradients are reduced in fp32 already (validate_args); a log shows
-        // what is left.
+        // Megatron drops it where gradients are reduced in fp32 already (validate_args); a log
+        // shows what is left.
         let accumulation = "ddp_reduce_scatter_with_fp32_accumulation";
         self.flag(
             accumulation,
