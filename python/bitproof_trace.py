@@ -36,7 +36,8 @@ import weakref
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode, _get_current_dispatch_mode, is_traceable_wrapper_subclass_type)
 
 SCHEMA_VERSION = 1
 RECORDER_VERSION = 1
@@ -61,6 +62,8 @@ COLLECTIVES = {
     "irecv": "recv", "all_gather_into_tensor_out": "all_gather_into_tensor",
     "reduce_scatter_tensor_out": "reduce_scatter_tensor",
 }
+# Tensors that stand for others and hold no data: what runs on them is no part of the training.
+NO_DATA = frozenset(("FakeTensor", "FunctionalTensor"))
 REDUCE_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 # The only variables of the environment that run.json may hold, by name or beginning.
 ENVIRONMENT = ("CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING",
@@ -310,7 +313,8 @@ def description(settings, rank, world_size):
             "world_size": world_size, "backend": backend, "written_by_rank": rank,
             "host": socket.gethostname(), "machine": platform.machine(), "versions": versions,
             "flags": flags, "environment": allowed_environment(),
-            "steps": settings.steps_text, "ranks": settings.ranks_text,
+            "steps": settings.steps_text, "ranks": None if settings.ranks.spans is None else
+            [r for r in range(world_size) if r in settings.ranks],
             "digest": "torch.hash_tensor mode 0 (unsigned and float8 viewed as signed)",
             "bytes64": "BLAKE2b-64 of the contiguous little-endian bytes" if settings.bytes
             else None}
@@ -374,13 +378,16 @@ class Usage:
                            a.kwarg_only) for a in func._schema.arguments]
         self.uninitialised = base.startswith(("empty", "_empty", "new_empty", "resize_"))
         self.view = bool(getattr(func, "is_view", False))
+        # FSDP2 fills its buffer here, and its schema does not say so.
+        self.fills = "all_gather_output" if base == "all_gather_copy_in" else None
         self.reads_no_bytes = base.endswith("_like") or base.startswith("new_") or self.view
 
     def operands(self, args, kwargs):
         """(tensor, written, write_only) of each operand, in the schema's order."""
         for i, (name, writes, kwarg_only) in enumerate(self.arguments):
             value = args[i] if i < len(args) else kwargs.get(name)
-            only = writes and (kwarg_only or (i == 0 and self.base in WRITE_ONLY))
+            only = name == self.fills or (
+                writes and (kwarg_only or (i == 0 and self.base in WRITE_ONLY)))
             for t in leaves(value):
                 yield t, writes, only
 
@@ -472,7 +479,7 @@ class Recorder(TorchDispatchMode):
         self.usages, self.flights, self.batches, self.group_seq = {}, [], {}, collections.Counter()
         self.scopes, self.backward_scopes, self.local = {}, {}, threading.local()
         self.modules, self.parameters = weakref.WeakKeyDictionary(), {}
-        self.roots, self.undo, self.streams = 0, [], {}
+        self.roots, self.undo, self.streams, self.unseen = 0, [], {}, collections.Counter()
         if rank_now:
             self.open(required=True)
 
@@ -490,16 +497,17 @@ class Recorder(TorchDispatchMode):
 
     def _turn(self, iteration):
         """Another iteration begins."""
-        self._guard(self._settle, [f for f in self.flights if f.is_done()], None)
+        self._guard(self._settle, [f for f in self.flights if f.is_done()], "turn")
         self._guard(self.flush)
+        if iteration > self.settings.steps.last():
+            self.close()
+            return
         self.seen.clear()
         self.backward_scopes.clear()
         self.clock["iteration"], self.stepped, self.saw_backward = iteration, False, False
         if "microbatch" not in self.by_user:
             self.clock["microbatch"] = None
-        if iteration > self.settings.steps.last():
-            self.close()
-        elif self.live and iteration in self.settings.steps and not self.entered:
+        if self.live and iteration in self.settings.steps and not self.entered:
             self.entered = True
             self.__enter__()
 
@@ -621,8 +629,12 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if types and any(t not in (torch.Tensor, torch.nn.Parameter) for t in types):
-            return NotImplemented    # the subclass unwraps itself; its plain ops come here
+        others = [t for t in types if t not in (torch.Tensor, torch.nn.Parameter)]
+        if others:
+            if all(is_traceable_wrapper_subclass_type(t) for t in others):
+                return NotImplemented    # it unwraps itself (DTensor); its plain ops come here
+            self.unseen.update(t.__name__ for t in others if t.__name__ not in NO_DATA)
+            return func(*args, **kwargs)
         after = self._guard(self._before, func, args, kwargs)
         out = func(*args, **kwargs)
         if after is not None:
@@ -655,8 +667,8 @@ class Recorder(TorchDispatchMode):
 
     def _after(self, func, usage, operands, ins, places, out):
         outs = list(leaves(out)) or [t for t, writes, _ in operands if writes]
-        for t, _, only in operands:
-            if only and is_plain(t):
+        for t in outs[:1] if usage.fills else [t for t, _, only in operands if only]:
+            if is_plain(t):
                 self.memory.written(t)
         unwritten = any("tainted" in s for s in ins)
         if unwritten and usage.base in COPIES:
@@ -829,7 +841,7 @@ class Recorder(TorchDispatchMode):
         if "phase" not in self.by_user:
             self.clock["phase"] = "forward"
         self._guard(self._name_modules, module)
-        self._guard(self.open)
+        self._guard(self.open, True)
 
     def _name_modules(self, root):
         if root in self.modules:
@@ -865,6 +877,10 @@ class Recorder(TorchDispatchMode):
         self.in_step, self.stepped, self.saw_backward = max(0, self.in_step - 1), True, False
         if "phase" not in self.by_user:
             self.clock["phase"] = "setup"
+
+    def written(self, *tensors):
+        """Says that a kernel which torch's dispatcher does not see has written all of these."""
+        self._guard(lambda: [self.memory.written(t) for t in tensors])
 
     def tensor(self, name, value, kind="tensor"):
         """A record of the user's own: a loss, a norm, a hidden state."""
@@ -955,7 +971,7 @@ class Recorder(TorchDispatchMode):
         self._guard(self._finish)
         self.live = False
         self._unpatch()
-        if self.entered and torch.utils._python_dispatch._get_current_dispatch_mode() is self:
+        if self.entered and _get_current_dispatch_mode() is self:
             self.entered = False
             self.__exit__(None, None, None)
         if self.stream is not None:
@@ -977,7 +993,8 @@ class Recorder(TorchDispatchMode):
             if self.lines:
                 say("no rank was known and no module ran: nothing is written")
             return
-        self._record("recorder", "end", [], [], records=self.seq)
+        self._record("recorder", "end", [], [], records=self.seq,
+                     unseen=dict(sorted(self.unseen.items())) or None)
         self.flush()
 
 
