@@ -507,9 +507,17 @@ class Recorder(TorchDispatchMode):
         self.clock["iteration"], self.stepped, self.saw_backward = iteration, False, False
         if "microbatch" not in self.by_user:
             self.clock["microbatch"] = None
-        if self.live and iteration in self.settings.steps and not self.entered:
-            self.entered = True
-            self.__enter__()
+        self._enter_window()
+
+    def _enter_window(self):
+        """Modes are a stack: within another one's `with`, its end would take ours off instead."""
+        if self.entered or not self.live or self.clock["iteration"] not in self.settings.steps:
+            return
+        if torch._C._len_torch_dispatch_stack():
+            self.unseen["ops before the end of another dispatch mode"] += 1
+            return
+        self.entered = True
+        self.__enter__()
 
     # -- guarded work
 
@@ -834,6 +842,7 @@ class Recorder(TorchDispatchMode):
             self._turn(self.clock["iteration"] + 1)
         if not self.live:
             return
+        self._enter_window()
         if "microbatch" not in self.by_user:
             before = self.clock["microbatch"]
             self.clock["microbatch"] = 0 if before is None else before + bool(self.saw_backward)

@@ -32,6 +32,7 @@ except ImportError as error:
         raise
     raise unittest.SkipTest("torch is not installed: %s" % error)
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.nn.functional import cross_entropy
 
 import bitproof_trace as bt
@@ -354,6 +355,22 @@ class Training(Case):
         self.assertEqual(states[3], before)
         self.assertNotEqual(states[1], before)
         self.assertTrue([r for r in records if r["kind"] == "op"])
+
+    def test_another_dispatch_mode_keeps_its_place(self):
+        class Other(TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                return func(*args, **(kwargs or {}))
+        torch.manual_seed(1)
+        model = Net()
+        with bt.record(self.folder, steps="1-2"):
+            with Other() as other:
+                train(model, steps=1)    # the window begins within it
+                self.assertIs(_get_current_dispatch_mode(), other)
+            self.assertEqual(torch._C._len_torch_dispatch_stack(), 0)
+            train(model, steps=1)
+        records = records_of(self.folder)
+        self.assertEqual({r["iteration"] for r in records if r["kind"] == "op"}, {2})
+        self.assertTrue(records[-1]["payload"]["unseen"])
 
     def test_recomputation_has_a_phase_of_its_own(self):
         from torch.utils.checkpoint import checkpoint
