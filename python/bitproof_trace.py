@@ -100,7 +100,7 @@ def hash_tensor(t):
     x = x.resolve_neg().contiguous()
     if x.dtype.is_floating_point and x.dtype.itemsize == 1:
         x = x.view(torch.int8)
-    x = x.view(SIGNED.get(x.dtype, x.dtype))
+    x = x.view(torch.int8 if x.dtype == torch.bool else SIGNED.get(x.dtype, x.dtype))
     if hasattr(torch, "hash_tensor"):
         return "%016x" % torch.hash_tensor(x).item()
     wide = x.to(torch.float64).view(torch.int64) if x.dtype.is_floating_point else x.to(torch.int64)
@@ -420,7 +420,8 @@ class Flight:
 
     def __init__(self, name, inputs, reads, writes, facts):
         self.name, self.inputs, self.facts, self.work = name, inputs, facts, None
-        self.reads, self.writes = [View(t) for t in reads], [View(t) for t in writes]
+        self.reads, self.writes = [View(t) for t in reads if is_plain(t)], [
+            View(t) for t in writes if is_plain(t)]
 
     def is_done(self):
         """Whether its results are there. A NCCL future says so too early: only the work counts."""
@@ -608,8 +609,11 @@ class Recorder(TorchDispatchMode):
         elif t.is_cuda and torch.cuda.is_current_stream_capturing():
             s["capturing"] = True
         else:
-            s["digest"] = hash_tensor(t)
-            s["bytes64"] = bytes64(t) if self.settings.bytes else None
+            try:
+                s["digest"] = hash_tensor(t)
+                s["bytes64"] = bytes64(t) if self.settings.bytes else None
+            except NotImplementedError:
+                s["unreadable"] = "%s on %s: torch cannot hash it" % (s["dtype"], t.device.type)
         return s
 
     def _place(self, t):
@@ -664,7 +668,9 @@ class Recorder(TorchDispatchMode):
             self._settle_before(tensors)
         ins = [self.fingerprint(t, only, writes) for t, writes, only in operands]
         places = self._note(tensors, [])
-        return lambda out: self._after(func, usage, operands, ins, places, out)
+        late = usage.base in COPIES and any(t.is_cuda for t in tensors) and bool(
+            usage.named(args, kwargs).get("non_blocking"))
+        return lambda out: self._after(func, usage, operands, ins, places, late, out)
 
     def _allocated(self, sizes, out):
         for t, before in sizes:
@@ -673,7 +679,7 @@ class Recorder(TorchDispatchMode):
             if not sizes and is_plain(t):
                 self.memory.taint(t)
 
-    def _after(self, func, usage, operands, ins, places, out):
+    def _after(self, func, usage, operands, ins, places, late, out):
         outs = list(leaves(out)) or [t for t, writes, _ in operands if writes]
         for t in outs[:1] if usage.fills else [t for t, _, only in operands if only]:
             if is_plain(t):
@@ -688,16 +694,16 @@ class Recorder(TorchDispatchMode):
         if outs or reads_tainted:
             if places is not None:
                 places["memory"]["out"] = self._note([], outs)["memory"]["out"]
-            copies = [o for o in outs if not o.is_cuda] if any(
-                t.is_cuda for t, _, _ in operands) and usage.base in COPIES else []
-            marks = [self.fingerprint(t) if all(t is not c for c in copies) or not
-                     torch.cuda.is_initialized() else self._copied_to_host(t) for t in outs]
+            marks = [self._copied_late(t) if late and not t.is_cuda else self.fingerprint(t)
+                     for t in outs]
             self._record("op", str(func), ins, marks, note=places,
                          reads_tainted=True if reads_tainted else None)
 
-    def _copied_to_host(self, t):
-        """A copy from the device may still be under way (non_blocking): its bytes say nothing."""
-        return {**self.fingerprint(t, write_only=True), "write_only": False, "in_flight": True}
+    def _copied_late(self, t):
+        """A non-blocking copy to the host may still be under way: its bytes say nothing yet."""
+        s = self.fingerprint(t, write_only=True)
+        del s["write_only"]
+        return {**s, "in_flight": True}
 
     # -- collectives
 

@@ -263,6 +263,18 @@ class Memory(Case):
         sums = self.by_name(self.recorded(work), "aten.sum")
         self.assertEqual(sums[0]["payload"]["in"][0]["digest"], "0" * 16)
 
+    def test_what_cannot_be_read_says_so_and_the_recording_goes_on(self):
+        def work(_):
+            model = nn.Embedding(8, 2, sparse=True)
+            model(torch.tensor([1, 3])).sum().backward()
+            torch.optim.SGD(model.parameters(), lr=0.1).step()
+            torch.ones(3) + 1
+        records = self.recorded(work)
+        grad = next(r for r in records if r["kind"] == "grad")["payload"]["out"][0]
+        self.assertIsNone(grad["digest"])
+        self.assertIn("sparse", grad["unreadable"])
+        self.assertEqual(records[-1]["name"], "end")
+
     def test_inputs_are_digested_before_the_call(self):
         def work(_):
             torch.ones(3).add_(1)
