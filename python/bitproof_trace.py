@@ -738,7 +738,7 @@ class Recorder(TorchDispatchMode):
         peer = named.get("dst", named.get("src"))
         if name in ("send", "recv"):
             peer = None if peer is None else ranks[peer]
-            facts.update(peer=peer, tag=named.get("tag"))
+            facts.update(peer=peer, tag=named.get("tag"), any_source=True if peer is None else None)
             key, field = (group.group_name, name, peer), "pair_seq"
         else:
             key, field = group.group_name, "group_seq"

@@ -215,6 +215,7 @@ class Distributed(unittest.TestCase):
             self.assertEqual(left["kind"], "collective")
             self.assertEqual(left["name"], "recv" if rank == 0 else "broadcast")
             if rank == 0:
+                self.assertTrue(left["payload"]["any_source"])
                 sources = [r["payload"]["note"]["source"] for r in (left, right)]
                 self.assertEqual(sources, [1, 3])
             self.assertEqual(left["iteration"], 1)
