@@ -87,13 +87,13 @@ fn restarts_that_hide_every_gather_are_vacuous() {
 #[test]
 fn a_drift_by_a_scalar_is_not_blamed_on_what_is_unlike_by_design() {
     let head = "steps = 3\noracles = ['XR']";
-    for (fault, names) in [
-        ("{ at = 'optimizer.advance', rank = 6 }", "advance"),
-        ("{ at = 'optimizer.clip', rank = 6, step = 2 }", "clip"),
+    for fault in [
+        "{ at = 'optimizer.advance', rank = 6 }",
+        "{ at = 'optimizer.clip', rank = 6, step = 2 }",
     ] {
         let outcome = checked(head, TIED, &format!("[fault]\nskip_launch = {fault}"));
         let origin = outcome.origin.expect("copies drift").what;
         assert!(!origin.contains("flags"), "{origin}");
-        assert!(origin.contains(names), "{origin}");
+        assert!(origin.contains("adamw"), "{origin}");
     }
 }

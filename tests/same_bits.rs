@@ -200,9 +200,10 @@ fn live_in_is_state_and_constants() {
         "parameters",
         "scheduler_num_steps",
     ];
-    // Never written again: padding of the slots, tables, flags.
+    // Never written again: padding of the slots, tables, flags, a loss scale of 1.
     let constants = [
         "grad_slots",
+        "no_loss_scale",
         "parameter_flags",
         "rope_cosines",
         "rope_sines",

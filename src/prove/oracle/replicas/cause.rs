@@ -152,15 +152,6 @@ enum Follows {
     Unknown,
 }
 
-/// Words of a cell, such as a learning rate: whoever reads one reads it for every element.
-const CELL_WORDS: u32 = 2;
-
-/// Whether a pair is one cell on each rank: then its words are matched.
-fn is_cell((a, b): &Pair) -> bool {
-    let words = |of: &Words| of.to - of.from;
-    words(a) == words(b) && words(a) <= CELL_WORDS
-}
-
 /// Follows differences of one drift.
 pub(super) struct Search<'a> {
     pub log: &'a Log,
@@ -329,8 +320,8 @@ impl Search<'_> {
             let later = differ.iter().filter(|pair| !self.is_of_setup(**pair));
             let later: Vec<Pair> = later.copied().collect();
             let follows = |pairs: Vec<Pair>| Follows::Operands {
-                is_exact: is_narrow || pairs.iter().all(is_cell),
                 pairs,
+                is_exact: is_narrow,
             };
             if !later.is_empty() {
                 return follows(later);
