@@ -1,0 +1,19 @@
+//! Certified and compared traces, written for people, for programs and for test dashboards.
+
+mod certified;
+
+pub use certified::{certificate_to_human, certificate_to_json};
+
+use crate::diagnostic::escaped;
+
+/// A list of sentences under a heading; nothing where there is none.
+fn listed(heading: &str, sentences: &[String]) -> String {
+    if sentences.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("{heading}\n");
+    for sentence in sentences {
+        text.push_str(&format!("  {}\n", escaped(sentence)));
+    }
+    text
+}
