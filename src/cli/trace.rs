@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 
 use super::output::{self, Format, warn};
 use crate::diagnostic::{Diagnostic, sarif};
-use crate::report::traces::{certificate_to_human, certificate_to_json};
-use crate::report::{Checked, Exit, Refusal, junit};
+use crate::report::Exit;
+use crate::report::traces::{Compared, certificate_to_human, certificate_to_json, trace_junit};
 use crate::trace::certify::certify;
+use crate::trace::diff::{Verdict, compare};
 use crate::trace::{Damage, Folder};
 
 #[derive(Debug, Args)]
@@ -21,6 +22,8 @@ pub(super) struct TraceArgs {
 enum What {
     /// Whether a folder of traces can be trusted, and what it covers: exit code 4 if not
     Certify(CertifyArgs),
+    /// Where two runs part, rank by rank, and whether it is an origin: exit code 1 if they do
+    Diff(DiffArgs),
 }
 
 #[derive(Debug, Args)]
@@ -33,9 +36,26 @@ struct CertifyArgs {
     format: Format,
 }
 
+#[derive(Debug, Args)]
+struct DiffArgs {
+    /// The folder of one run
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// The folder of its repeat
+    #[arg(value_name = "B")]
+    b: PathBuf,
+    /// Parse every line, also those that are the same bytes on both sides
+    #[arg(long)]
+    parse_all: bool,
+    /// How the comparison is written to standard output
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+}
+
 pub(super) fn run(args: &TraceArgs) -> Exit {
     match &args.what {
         What::Certify(args) => certified(args),
+        What::Diff(args) => compared(args),
     }
 }
 
@@ -45,6 +65,10 @@ struct Finding {
     human: String,
     json: serde_json::Value,
     findings: Vec<Diagnostic>,
+    /// What people are told on standard error beside it.
+    told: Vec<Diagnostic>,
+    /// What was looked at, each with what was found there; nothing where that is one whole.
+    cases: Option<Vec<(String, Vec<Diagnostic>)>>,
     exit: Exit,
 }
 
@@ -53,7 +77,7 @@ impl Finding {
     fn write(self, format: Format) -> Exit {
         let is_written = match format {
             Format::Human => {
-                warn(&self.findings);
+                warn(&self.told);
                 output::write(&self.human)
             }
             Format::Json => output::write_json(&self.json),
@@ -62,11 +86,11 @@ impl Finding {
                 let lines = self.findings.iter().map(|found| found.to_github() + "\n");
                 output::write(&lines.collect::<String>())
             }
-            Format::Junit => output::write(&junit(&[Checked::Refused(Refusal {
-                name: self.name,
-                diagnostics: self.findings,
-                exit: self.exit,
-            })])),
+            Format::Junit => {
+                let cases = [(self.name.clone(), self.findings.clone())];
+                let cases = self.cases.as_deref().unwrap_or(&cases);
+                output::write(&trace_junit(&self.name, cases, self.exit))
+            }
         };
         match is_written {
             true => self.exit,
@@ -94,7 +118,9 @@ fn refused(name: String, damages: &[Damage], exit: Exit) -> Finding {
         human: String::new(),
         json: serde_json::json!({ "folder": name, "trusted": false, "reasons": reasons }),
         name,
+        told: findings.clone(),
         findings,
+        cases: None,
         exit,
     }
 }
@@ -106,19 +132,60 @@ fn certified(args: &CertifyArgs) -> Exit {
         Err((damages, exit)) => return refused(name, &damages, exit).write(args.format),
     };
     let certificate = certify(&folder);
+    let reasons = certificate.reasons.iter().map(Damage::to_diagnostic);
+    let findings: Vec<Diagnostic> = reasons.collect();
     let finding = Finding {
         human: certificate_to_human(&name, &certificate),
         json: certificate_to_json(&name, &certificate),
-        findings: certificate
-            .reasons
-            .iter()
-            .map(Damage::to_diagnostic)
-            .collect(),
+        name,
+        told: findings.clone(),
+        findings,
+        cases: None,
         exit: match certificate.is_trusted() {
             true => Exit::Proved,
             false => Exit::Vacuous,
         },
-        name,
+    };
+    finding.write(args.format)
+}
+
+fn compared(args: &DiffArgs) -> Exit {
+    let names = [&args.a, &args.b].map(|path| path.display().to_string());
+    let (a, b) = (opened(&args.a), opened(&args.b));
+    let (a, b) = match (a, b) {
+        (Ok(a), Ok(b)) => (a, b),
+        (a, b) => {
+            let failed = [a.err(), b.err()].into_iter().flatten();
+            let (mut damages, mut exit) = (Vec::new(), Exit::Proved);
+            for (found, code) in failed {
+                damages.extend(found);
+                exit = exit.max(code);
+            }
+            return refused(names.join(" "), &damages, exit).write(args.format);
+        }
+    };
+    let comparison = compare(&a, &b, args.parse_all);
+    let report = Compared {
+        names: [&names[0], &names[1]],
+        comparison: &comparison,
+    };
+    let finding = Finding {
+        name: names.join(" "),
+        human: report.to_human(),
+        json: report.to_json(),
+        findings: report.findings(),
+        told: comparison
+            .reasons
+            .iter()
+            .map(Damage::to_diagnostic)
+            .collect(),
+        cases: Some(report.cases()),
+        exit: match comparison.verdict {
+            Verdict::Same | Verdict::OnlyArtefacts => Exit::Proved,
+            Verdict::Different => Exit::Divergent,
+            Verdict::Untrusted => Exit::Vacuous,
+            Verdict::NothingCompared => Exit::NothingChecked,
+        },
     };
     finding.write(args.format)
 }

@@ -1,8 +1,12 @@
 //! Certified and compared traces, written for people, for programs and for test dashboards.
 
 mod certified;
+mod compared;
+mod junit;
 
 pub use certified::{certificate_to_human, certificate_to_json};
+pub use compared::Compared;
+pub use junit::trace_junit;
 
 use crate::diagnostic::escaped;
 
