@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::output::{self, Format, warn};
+use super::output::{self, Format, ObjectFormat, talk, warn};
 use crate::diagnostic::{Diagnostic, sarif};
 use crate::report::Exit;
 use crate::report::traces::{Compared, certificate_to_human, certificate_to_json, trace_junit};
 use crate::trace::certify::certify;
+use crate::trace::convert::{self, ConvertError};
 use crate::trace::diff::{Verdict, compare};
+use crate::trace::show::{Filter, show};
 use crate::trace::{Damage, Folder};
 
 #[derive(Debug, Args)]
@@ -24,6 +26,10 @@ enum What {
     Certify(CertifyArgs),
     /// Where two runs part, rank by rank, and whether it is an origin: exit code 1 if they do
     Diff(DiffArgs),
+    /// The records of a trace, a line each
+    Show(ShowArgs),
+    /// Writes a trace in another format, into a new folder
+    Convert(ConvertArgs),
 }
 
 #[derive(Debug, Args)]
@@ -52,10 +58,55 @@ struct DiffArgs {
     format: Format,
 }
 
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// A folder of traces, or one rank's file
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Only this rank
+    #[arg(long, value_name = "N")]
+    rank: Option<u32>,
+    /// Only this iteration
+    #[arg(long, value_name = "N")]
+    iteration: Option<u64>,
+    /// Only records of this kind, such as collective
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// At most this many records of each rank
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u64,
+    /// How records are written to standard output; json is a record a line
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: ObjectFormat,
+}
+
+#[derive(Debug, Args)]
+struct ConvertArgs {
+    /// A folder of traces, or one rank's file
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// The format to write
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Target,
+    /// The folder to make; it must not be there
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Target {
+    /// The boundary stream of Megatron-LM pull request 6610, schema version 1
+    MegatronV1,
+    /// The op stream, whose records are those of pull request 7262
+    Ops,
+}
+
 pub(super) fn run(args: &TraceArgs) -> Exit {
     match &args.what {
         What::Certify(args) => certified(args),
         What::Diff(args) => compared(args),
+        What::Show(args) => shown(args),
+        What::Convert(args) => converted(args),
     }
 }
 
@@ -188,4 +239,67 @@ fn compared(args: &DiffArgs) -> Exit {
         },
     };
     finding.write(args.format)
+}
+
+/// Tells what is wrong on standard error.
+fn told(damages: &[Damage], exit: Exit) -> Exit {
+    let findings: Vec<Diagnostic> = damages.iter().map(Damage::to_diagnostic).collect();
+    warn(&findings);
+    exit
+}
+
+fn shown(args: &ShowArgs) -> Exit {
+    let folder = match opened(&args.folder) {
+        Ok(folder) => folder,
+        Err((damages, exit)) => return told(&damages, exit),
+    };
+    let filter = Filter {
+        rank: args.rank,
+        iteration: args.iteration,
+        kind: args.kind.clone(),
+        limit: args.limit,
+        is_json: args.format == ObjectFormat::Json,
+    };
+    let (mut is_written, mut count) = (true, 0u64);
+    let done = show(&folder, &filter, |line| {
+        count += 1;
+        is_written = output::write(&format!("{line}\n"));
+        is_written
+    });
+    match (done, is_written) {
+        (Err(damage), _) => told(&[damage], Exit::Vacuous),
+        (Ok(()), false) => Exit::Internal,
+        (Ok(()), true) if count == 0 => {
+            talk("no record is like that");
+            Exit::NothingChecked
+        }
+        (Ok(()), true) => Exit::Proved,
+    }
+}
+
+fn converted(args: &ConvertArgs) -> Exit {
+    let folder = match opened(&args.folder) {
+        Ok(folder) => folder,
+        Err((damages, exit)) => return told(&damages, exit),
+    };
+    let to = match args.to {
+        Target::MegatronV1 => convert::Format::MegatronV1,
+        Target::Ops => convert::Format::Ops,
+    };
+    match convert::convert(&folder, to, &args.output) {
+        Ok(0) => {
+            talk("the folder has no record to convert");
+            Exit::NothingChecked
+        }
+        Ok(count) => {
+            talk(&format!("{count} records in {}", args.output.display()));
+            Exit::Proved
+        }
+        Err(ConvertError::Damaged(damage)) => told(&[*damage], Exit::Vacuous),
+        Err(error) => {
+            warn(&[Diagnostic::error("not-converted", error.to_string())
+                .with_help("name a folder that is not there yet with --output")]);
+            Exit::Usage
+        }
+    }
 }

@@ -23,7 +23,7 @@ pub struct Damage {
     /// Byte in the file's decompressed text, from 0.
     pub offset: u64,
     /// What was expected.
-    pub expected: String,
+    pub expected: Arc<str>,
     /// The line up to a little after that byte.
     excerpt: Arc<str>,
 }
@@ -38,14 +38,14 @@ impl Damage {
             line: None,
             byte: 0,
             offset: 0,
-            expected: String::new(),
+            expected: Arc::from(""),
             excerpt: Arc::from(""),
         }
     }
 
     /// Adds what was expected.
     #[must_use]
-    pub fn expecting(mut self, expected: impl Into<String>) -> Damage {
+    pub fn expecting(mut self, expected: impl Into<Arc<str>>) -> Damage {
         self.expected = expected.into();
         self
     }
@@ -55,17 +55,14 @@ impl Damage {
         let Some(line) = self.line else {
             let source = Source::new(self.file.clone(), "");
             let finding = Diagnostic::error(self.code, self.message.clone());
-            return finding.at(&Place::new(&source, 0..0), self.expected.clone());
+            return finding.at(&Place::new(&source, 0..0), &*self.expected);
         };
         let byte = self.byte;
         let message = format!("{} (line {line}, byte {byte})", self.message);
         let source = Source::excerpt(self.file.clone(), self.excerpt.clone(), line);
         let start = (byte.max(1) - 1) as usize;
         let finding = Diagnostic::error(self.code, message);
-        finding.at(
-            &Place::new(&source, start..start + 1),
-            self.expected.clone(),
-        )
+        finding.at(&Place::new(&source, start..start + 1), &*self.expected)
     }
 }
 
@@ -91,7 +88,7 @@ impl Whereabouts<'_> {
             line: Some(self.line),
             byte: at as u64 + 1,
             offset: self.offset + at as u64,
-            expected: String::new(),
+            expected: Arc::from(""),
             excerpt: self.excerpt(at).into(),
         }
     }

@@ -6,12 +6,15 @@
 
 pub mod boundary;
 pub mod certify;
+pub mod convert;
 pub mod damage;
 pub mod folder;
+pub mod hash_tensor;
 pub mod header;
 pub mod json;
 pub mod lines;
 pub mod op;
+pub mod show;
 
 pub use certify::{Certificate, Coverage};
 pub use damage::Damage;

@@ -217,11 +217,10 @@ impl RankStream {
     /// # Errors
     /// What cannot be opened.
     pub fn open(files: &[PathBuf], rank: Option<u32>) -> Result<RankStream, Damage> {
-        let mut files = files.to_vec().into_iter();
-        let first = files.next().expect("a rank has a file");
+        let (first, rest) = files.split_first().expect("a rank has a file");
         Ok(RankStream {
-            lines: Lines::open(&first)?,
-            files,
+            lines: Lines::open(first)?,
+            files: rest.to_vec().into_iter(),
             certifier: Certifier::new(rank),
         })
     }

@@ -68,7 +68,7 @@ pub enum Judged {
     /// Set apart.
     Apart,
     /// The training's; the record that was set apart before, if this one reads its value.
-    Real { root: Option<Divergence> },
+    Real { root: Option<Box<Divergence>> },
 }
 
 /// What was set apart so far on one rank.
@@ -100,7 +100,7 @@ impl Apart {
             .collect();
         let root = read.iter().find_map(|pair| self.pairs.get(pair)).copied();
         let real = || Judged::Real {
-            root: root.map(|root| self.roots[root].clone()),
+            root: root.map(|root| Box::new(self.roots[root].clone())),
         };
         if !contrast.metadata.is_empty() || &*a.kind != "op" || self.pairs.len() > PAIRS_MAX {
             return real();

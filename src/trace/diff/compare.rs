@@ -130,7 +130,7 @@ impl Contrast {
     /// Nothing where no input's value is known.
     pub fn own_inputs_match(&self) -> Option<bool> {
         let is_known = self.known_inputs > 0 || self.is_input_metadata_different;
-        is_known.then(|| self.inputs.is_empty() && !self.is_input_metadata_different)
+        is_known.then_some(self.inputs.is_empty() && !self.is_input_metadata_different)
     }
 
     /// In what they differ.

@@ -62,7 +62,8 @@ fn site(first: &Divergence) -> Site {
 
 /// Where ranks part, with the ranks, earliest iteration first and origins before receivers.
 pub fn sites(firsts: &BTreeMap<u32, Divergence>) -> Vec<(&Divergence, Vec<u32>)> {
-    let mut sites: BTreeMap<(Option<u64>, Role, Site), (&Divergence, Vec<u32>)> = BTreeMap::new();
+    type Place = (Option<u64>, Role, Site);
+    let mut sites: BTreeMap<Place, (&Divergence, Vec<u32>)> = BTreeMap::new();
     for (rank, first) in firsts {
         let key = (first.point.iteration, first.role, site(first));
         sites

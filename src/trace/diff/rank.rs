@@ -146,7 +146,7 @@ impl Walk {
             let make = || divergence(&x, &contrast, matched.clone());
             match self.apart.judge((&x, &y), &contrast, make) {
                 Judged::Apart => {}
-                Judged::Real { root: Some(root) } => found = Some(root),
+                Judged::Real { root: Some(root) } => found = Some(*root),
                 Judged::Real { root: None } => found = Some(make()),
             }
         }
