@@ -291,3 +291,115 @@ fn damage_is_named_with_its_place() {
         ("not-utf8", Some(2), 31)
     );
 }
+
+/// A line of a rank, with more in its payload.
+fn line(rank: u32, seq: u64, iteration: u64, payload: &str) -> String {
+    format!(
+        "{{\"schema_version\":1,\"seq\":{seq},\"rank\":{rank},\"iteration\":{iteration},\
+         \"kind\":\"collective\",\"name\":\"all_reduce\",\"payload\":{{{payload}}}}}\n"
+    )
+}
+
+fn operand(value: u64) -> String {
+    format!("{{\"shape\":[2],\"dtype\":\"float32\",\"numel\":2,\"digest\":\"{value:016x}\"}}")
+}
+
+/// Pull request 7262's own files: one a rank and iteration, each counting from 0.
+#[test]
+fn a_file_for_each_iteration_is_one_stream() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let write = |side: &str, iteration: u64, value: u64| {
+        let folder = root.path().join(side);
+        std::fs::create_dir_all(&folder).expect("a writable folder");
+        let (input, output) = (operand(1), operand(value));
+        let payload = format!("\"id\":\"x:0\",\"in\":[{input}],\"out\":[{output}]");
+        let name = format!("rank00000_iter{iteration:06}.jsonl");
+        std::fs::write(folder.join(name), line(0, 0, iteration, &payload)).expect("written");
+    };
+    for iteration in 1..=11 {
+        write("a", iteration, 2);
+        write("b", iteration, if iteration < 10 { 2 } else { 3 });
+    }
+    let [a, b] = ["a", "b"].map(|side| Folder::open(&root.path().join(side)).expect("traces"));
+    assert!(certify(&a).is_trusted());
+    let found = compare(&a, &b, false);
+    assert_eq!(found.firsts[&0].point.iteration, Some(10));
+    assert_eq!(found.strength, Strength::Xor);
+}
+
+/// Two groups of one name, known by their ranks: the other group's input is none of ours. A member
+/// without a trace leaves it undecided.
+#[test]
+fn a_group_is_its_ranks() {
+    for (ranks, role) in [
+        ("[0,1]", Role::Origin),
+        ("[0,2]", Role::Receiver),
+        ("[0,9]", Role::Undecided),
+    ] {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for (side, name) in ["a", "b"].into_iter().enumerate() {
+            let folder = root.path().join(name);
+            std::fs::create_dir(&folder).expect("a writable folder");
+            for rank in 0..3 {
+                let given = if rank == 2 { side as u64 } else { 5 };
+                let own = if rank == 0 { ranks } else { "[1,2]" };
+                let payload = format!(
+                    "\"id\":\"x:0\",\"in\":[{}],\"out\":[{}],\"group\":\"dp\",\"group_seq\":4,\
+                     \"group_ranks\":{own}",
+                    operand(given),
+                    operand(10 + side as u64)
+                );
+                let path = folder.join(format!("rank_{rank}.jsonl"));
+                std::fs::write(path, line(rank, 0, 1, &payload)).expect("written");
+            }
+        }
+        let [a, b] = ["a", "b"].map(|side| Folder::open(&root.path().join(side)).expect("traces"));
+        let found = compare(&a, &b, false);
+        assert_eq!(found.firsts[&0].role, role, "{ranks}");
+        assert_eq!(found.firsts[&1].role, Role::Receiver);
+        assert_eq!(found.firsts[&2].role, Role::Receiver);
+    }
+}
+
+/// What begins must end, and what is recomputed must be its forward again.
+#[test]
+fn pairs_and_recomputation_are_certified() {
+    let kinds = |kinds: &[(&str, &str, u64)]| {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let mut text = String::new();
+        for (seq, (kind, id, value)) in kinds.iter().enumerate() {
+            let of = if *kind == "recompute" {
+                ",\"of\":\"f:0\""
+            } else {
+                ""
+            };
+            let payload = format!(
+                "\"id\":\"{id}\",\"in\":[],\"out\":[{}]{of}",
+                operand(*value)
+            );
+            let made = line(0, seq as u64, 1, &payload);
+            text.push_str(
+                &made.replace("\"kind\":\"collective\"", &format!("\"kind\":\"{kind}\"")),
+            );
+        }
+        std::fs::write(root.path().join("rank_0.jsonl"), text).expect("written");
+        let certificate = certify(&Folder::open(root.path()).expect("a trace"));
+        certificate.reasons.first().map(|reason| reason.code)
+    };
+    let begin = ("collective_begin", "b:0", 1);
+    let end = ("collective_end", "e:0", 1);
+    assert_eq!(kinds(&[begin, end]), None);
+    assert_eq!(kinds(&[begin]), Some("unpaired"));
+    assert_eq!(kinds(&[end]), Some("unpaired"));
+    let forward = ("forward", "f:0", 7);
+    assert_eq!(kinds(&[forward, ("recompute", "r:0", 7)]), None);
+    assert_eq!(
+        kinds(&[forward, ("recompute", "r:0", 8)]),
+        Some("recompute-differs")
+    );
+    assert_eq!(kinds(&[("recompute", "r:0", 8)]), Some("recompute-differs"));
+    assert_eq!(
+        kinds(&[("op", "x:0", 1), ("op", "x:0", 1)]),
+        Some("same-identity")
+    );
+}

@@ -202,8 +202,8 @@ fn record(seq: u64, name: &str, inputs: &[u64], output: u64) -> String {
     let inputs: Vec<String> = inputs.iter().map(operand).collect();
     format!(
         "{{\"schema_version\":1,\"seq\":{seq},\"rank\":0,\"iteration\":1,\"microbatch\":0,\
-         \"phase\":\"forward\",\"kind\":\"op\",\"name\":\"{name}\",\"payload\":{{\"id\":\"{name}:0\",\
-         \"scope\":\"\",\"in\":[{}],\"out\":[{}]}}}}",
+         \"phase\":\"forward\",\"kind\":\"op\",\"name\":\"{name}\",\
+         \"payload\":{{\"id\":\"{name}:0\",\"scope\":\"\",\"in\":[{}],\"out\":[{}]}}}}",
         inputs.join(","),
         operand(&output)
     )

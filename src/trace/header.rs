@@ -69,7 +69,8 @@ mod tests {
     use crate::trace::op::Record;
 
     const LINE: &str = "{\"schema_version\":1,\"seq\":19,\"rank\":2,\"iteration\":null,\
-        \"microbatch\":0,\"phase\":\"\",\"kind\":\"op\",\"name\":\"a\",\"payload\":{\"id\":\"a:0\"}}";
+        \"microbatch\":0,\"phase\":\"\",\"kind\":\"op\",\"name\":\"a\",\
+        \"payload\":{\"id\":\"a:0\"}}";
 
     #[test]
     fn a_header_says_what_the_parser_says() {

@@ -49,10 +49,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 
 /// A name: 1 to 512 characters, none of them a control character.
 pub fn is_name(text: &str) -> bool {
-    let plain = |c: char| !c.is_control();
-    // Most names are short ASCII: their bytes bound their characters.
-    let is_short = text.len() <= NAME_CHARS_MAX || text.chars().count() <= NAME_CHARS_MAX;
-    !text.is_empty() && is_short && text.chars().all(plain)
+    // Most names are plain ASCII.
+    let is_plain = |byte: &u8| (b' '..=b'~').contains(byte);
+    if text.as_bytes().iter().all(is_plain) {
+        return (1..=NAME_CHARS_MAX).contains(&text.len());
+    }
+    text.chars().count() <= NAME_CHARS_MAX && !text.chars().any(char::is_control)
 }
 
 /// Longest name, in characters (Megatron-LM pull request 6610).

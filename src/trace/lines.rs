@@ -19,7 +19,8 @@ pub const FILE_TEXT_MAX: u64 = 1 << 40;
 pub const RATIO_MAX: u64 = 500;
 /// Text that any file may unpack to, whatever its size.
 pub const RATIO_FREE: u64 = 64 << 20;
-/// Window that a zstd frame may ask for: 128 MiB, as the `zstd` command has it. Level 19 asks for 8.
+/// Window that a zstd frame may ask for: 128 MiB, as the `zstd` command has it. Level 19 asks for
+/// 8 MiB.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// What is read at once.
 const CHUNK: usize = 128 << 10;

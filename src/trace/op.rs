@@ -64,6 +64,8 @@ pub enum Unknown {
     WriteOnly,
     /// Of memory that nobody has written yet.
     Tainted,
+    /// A collective was still writing it.
+    InFlight,
     /// Too large for the recorder.
     Oversize,
     /// The recorder does not say.
@@ -81,6 +83,7 @@ impl Unknown {
         match self {
             Unknown::WriteOnly => "only written by their op",
             Unknown::Tainted => "of memory that nobody has written yet",
+            Unknown::InFlight => "that a collective was still writing",
             Unknown::Oversize => "too large for the recorder",
             Unknown::Unsaid => "without a digest",
         }
@@ -163,9 +166,12 @@ impl Operand<'_> {
         a != b || matches!((x, y), (Some(x), Some(y)) if x != y)
     }
 
-    /// Whether one side knows a value and the other does not, for another reason than the other.
+    /// Whether one side knows a value and the other does not, or not for the same reason. Whether a
+    /// collective was still under way when its operand was looked at is a matter of time alone.
     pub fn differs_in_knowledge(&self, other: &Operand<'_>) -> bool {
+        let in_flight = Value::Unknown(Unknown::InFlight);
         match (&self.value, &other.value) {
+            (x, y) if *x == in_flight || *y == in_flight => false,
             (Value::Digest { .. }, Value::Digest { .. }) => false,
             (Value::Unknown(a), Value::Unknown(b)) => a != b,
             _ => true,
@@ -282,7 +288,7 @@ impl<'a> Operand<'a> {
     fn of<A: MapAccess<'a>>(mut map: A) -> Result<Operand<'a>, A::Error> {
         let (mut shape, mut dtype, mut numel) = (None, None, None);
         let (mut digest, mut bytes64) = (None::<Option<Text<'a>>>, None::<Option<Text<'a>>>);
-        let (mut write_only, mut tainted) = (None, None);
+        let (mut write_only, mut tainted, mut in_flight) = (None, None, None);
         let mut extra = Extra::default();
         while let Some(key) = map.next_key::<Text<'a>>()? {
             match &*key {
@@ -293,6 +299,7 @@ impl<'a> Operand<'a> {
                 "bytes64" => set(&mut bytes64, &key, map.next_value()?)?,
                 "write_only" => set(&mut write_only, &key, map.next_value()?)?,
                 "tainted" => set(&mut tainted, &key, map.next_value()?)?,
+                "in_flight" => set(&mut in_flight, &key, map.next_value()?)?,
                 _ => extra.push(key, map.next_value()?)?,
             }
         }
@@ -309,6 +316,7 @@ impl<'a> Operand<'a> {
                 digest,
                 bytes64: bytes64.flatten(),
             },
+            (None, _) if in_flight == Some(true) => Value::Unknown(Unknown::InFlight),
             (None, (true, _)) => Value::Unknown(Unknown::WriteOnly),
             (None, (false, true)) => Value::Unknown(Unknown::Tainted),
             (None, (false, false)) => Value::Unknown(Unknown::Unsaid),

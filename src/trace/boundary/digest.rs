@@ -19,7 +19,8 @@ pub fn sha256(dtype: &str, shape: &[u64], sampled: Option<&[u64]>, bytes: &[u8])
     };
     let shape = list(shape);
     let header = format!(
-        "{{\"dtype\":{dtype},\"mode\":\"{mode}\",{indices}\"schema_version\":1,\"shape\":[{shape}]}}"
+        "{{\"dtype\":{dtype},\"mode\":\"{mode}\",{indices}\"schema_version\":1,\
+         \"shape\":[{shape}]}}"
     );
     let mut hash = Sha256::new();
     hash.update(header);

@@ -41,7 +41,7 @@ pub struct Certifier {
     /// Outputs of this iteration's `forward` records, for recomputation.
     forwards: BTreeMap<String, Vec<String>>,
     iteration: Option<u64>,
-    undigested: [u64; 4],
+    undigested: [u64; 5],
 }
 
 /// More pairs than this are never open at once.
@@ -56,8 +56,13 @@ impl Certifier {
             open: BTreeMap::new(),
             forwards: BTreeMap::new(),
             iteration: None,
-            undigested: [0; 4],
+            undigested: [0; 5],
         }
+    }
+
+    /// Records of each kind that were taken in so far.
+    pub fn kinds(&self) -> &[(String, u64)] {
+        &self.kinds
     }
 
     /// Takes a record in.
@@ -73,6 +78,12 @@ impl Certifier {
         };
         self.course.step(step, here)?;
         self.count(&record.kind);
+        // Our recorder ends with such a record when it cannot go on.
+        if (&*record.kind, &*record.name) == ("recorder", "failed") {
+            let why = record.extra.get("reason").unwrap_or("no reason is given");
+            let message = format!("the recorder failed here: {why}");
+            return Err(here.damage("recorder-failed", 0, message));
+        }
         for operand in record.inputs.iter().chain(&record.outputs) {
             match &operand.value {
                 Value::Unknown(why) => self.undigested[*why as usize] += 1,
@@ -191,6 +202,7 @@ impl Certifier {
         let reasons = [
             Unknown::WriteOnly,
             Unknown::Tainted,
+            Unknown::InFlight,
             Unknown::Oversize,
             Unknown::Unsaid,
         ];
@@ -293,7 +305,12 @@ impl RankStream {
 
     /// Records of each kind that were certified so far.
     pub fn kinds(&self) -> &[(String, u64)] {
-        &self.certifier.kinds
+        self.certifier.kinds()
+    }
+
+    /// The lines and their certificate, for who parses records by itself.
+    pub fn parts(&mut self) -> (&Lines, &mut Certifier) {
+        (&self.lines, &mut self.certifier)
     }
 
     /// Takes over the certificate of a stream that was the same so far.

@@ -55,6 +55,7 @@ fn operand(operand: &Operand<'_>) -> String {
         Value::Unknown(Unknown::WriteOnly) => {
             "null,\"bytes64\":null,\"write_only\":true".to_string()
         }
+        Value::Unknown(Unknown::InFlight) => "null,\"in_flight\":true".to_string(),
         Value::Unknown(Unknown::Tainted) => "null,\"tainted\":true".to_string(),
         Value::Unknown(Unknown::Unsaid) => "null".to_string(),
     };

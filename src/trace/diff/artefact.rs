@@ -183,7 +183,10 @@ fn provisional(a: &Record<'_>, b: &Record<'_>, contrast: &Contrast) -> Option<Re
     }
     let is_copy = ["_to_copy", "copy_"].contains(&ops::base(name));
     let is_count = |one: &Operand<'_>| one.dtype.starts_with("int") && one.numel <= COUNTS_MAX;
-    let is_zero = |one: &Operand<'_>| matches!(&one.value, Value::Digest { digest, .. } if digest.bytes().all(|d| d == b'0'));
+    let is_zero = |one: &Operand<'_>| match &one.value {
+        Value::Digest { digest, .. } => digest.bytes().all(|digit| digit == b'0'),
+        Value::Unknown(_) => false,
+    };
     let caught = contrast.outputs.iter().all(|at| {
         let (x, y) = (&a.outputs[*at], &b.outputs[*at]);
         is_count(x) && is_zero(x) != is_zero(y)

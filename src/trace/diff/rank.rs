@@ -131,34 +131,35 @@ impl Walk {
     /// Two lines that are not the same bytes.
     fn other_line(&mut self) -> Result<Option<Result<Divergence, Parted>>, Damage> {
         let [a, b] = &mut self.streams;
-        let (x, y) = (a.record()?, b.record()?);
+        let ((lines, certifier_a), (others, certifier_b)) = (a.parts(), b.parts());
+        let (here_a, here_b) = (lines.whereabouts(), others.whereabouts());
+        let (x, y) = (Record::read(&here_a)?, Record::read(&here_b)?);
         let is_one = (x.iteration, &*x.kind, &*x.id) == (y.iteration, &*y.kind, &*y.id);
         if !is_one {
             let (a, b) = (Some(Point::of(&x)), Some(Point::of(&y)));
             return Ok(Some(Err(Parted { a, b })));
         }
         let contrast = Contrast::of(&x, &y);
-        let mut found = None;
         if contrast.is_same() {
             self.apart.agrees(&x.kind);
         } else {
-            let matched = (self.compared, matched_by_kind(a.kinds()));
-            let make = || divergence(&x, &contrast, matched.clone());
+            let compared = self.compared;
+            let make = || {
+                let matched = (compared, matched_by_kind(certifier_a.kinds()));
+                divergence(&x, &contrast, matched)
+            };
             match self.apart.judge((&x, &y), &contrast, make) {
                 Judged::Apart => {}
-                Judged::Real { root: Some(root) } => found = Some(*root),
-                Judged::Real { root: None } => found = Some(make()),
+                Judged::Real { root: Some(root) } => return Ok(Some(Ok(*root))),
+                Judged::Real { root: None } => return Ok(Some(Ok(make()))),
             }
         }
-        drop((x, y));
-        if found.is_none() {
-            self.compared += 1;
-            for stream in [a, b] {
-                stream.certified(|_| ())?;
-                stream.advance();
-            }
-        }
-        Ok(found.map(Ok))
+        self.compared += 1;
+        certifier_a.take(&x, &here_a)?;
+        certifier_b.take(&y, &here_b)?;
+        a.advance();
+        b.advance();
+        Ok(None)
     }
 
     /// Certifies the rest, and settles what parted.
