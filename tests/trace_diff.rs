@@ -403,3 +403,76 @@ fn pairs_and_recomputation_are_certified() {
         Some("same-identity")
     );
 }
+
+/// Whether a collective was done when its operand was looked at is a matter of time; what is not
+/// known is not compared, and that is said.
+#[test]
+fn an_operand_in_flight_is_not_compared() {
+    let flying = "{\"shape\":[2],\"dtype\":\"float32\",\"numel\":2,\"digest\":null,\
+        \"in_flight\":true}";
+    let null = flying.replace(",\"in_flight\":true", "");
+    let known = operand(3);
+    for (a, b, verdict) in [
+        (flying, &*known, Verdict::Same),
+        (flying, flying, Verdict::Same),
+        (&*null, &*known, Verdict::Different),
+        (&*known, &*operand(4), Verdict::Different),
+    ] {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for (side, own) in [("a", a), ("b", b)] {
+            let folder = root.path().join(side);
+            std::fs::create_dir(&folder).expect("a writable folder");
+            let payload = format!("\"id\":\"x:0\",\"in\":[],\"out\":[{own},{known}]");
+            std::fs::write(folder.join("rank_0.jsonl"), line(0, 0, 1, &payload)).expect("written");
+        }
+        let [x, y] = ["a", "b"].map(|side| Folder::open(&root.path().join(side)).expect("traces"));
+        let found = compare(&x, &y, false);
+        assert_eq!(found.verdict, verdict, "{a} {b}");
+        let is_said = found
+            .not_covered
+            .iter()
+            .any(|said| said.contains("still writing"));
+        assert_eq!(is_said, a == flying);
+    }
+}
+
+/// Equal lines beyond those that are parsed: a pair that begins there and ends further on.
+#[test]
+fn headers_do_for_long_equal_traces_and_pairs_are_kept() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let count = bitproof::trace::diff::PARSED_LINES + 100;
+    for side in ["a", "b"] {
+        let folder = root.path().join(side);
+        std::fs::create_dir(&folder).expect("a writable folder");
+        let mut text = String::new();
+        for seq in 0..count {
+            let kind = match count - seq {
+                50 => "collective_begin",
+                1 => "collective_end",
+                _ => "op",
+            };
+            let occurrence = if kind == "op" { seq } else { 0 };
+            let value = operand(seq + u64::from(side == "b" && count - seq == 9));
+            text.push_str(&format!(
+                "{{\"schema_version\":1,\"seq\":{seq},\"rank\":0,\"iteration\":1,\
+                 \"microbatch\":0,\"phase\":\"p\",\"kind\":\"{kind}\",\"name\":\"n\",\
+                 \"payload\":{{\"id\":\"n:{occurrence}\",\"in\":[],\"out\":[{value}]}}}}\n"
+            ));
+        }
+        std::fs::write(folder.join("rank_0.jsonl"), text).expect("written");
+    }
+    let [a, b] = ["a", "b"].map(|side| Folder::open(&root.path().join(side)).expect("traces"));
+    let said = |found: &Comparison| found.not_covered.iter().any(|said| said.contains("header"));
+    let same = compare(&a, &a, false);
+    assert_eq!(
+        (same.verdict, said(&same)),
+        (Verdict::Same, true),
+        "{:?}",
+        same.reasons
+    );
+    let parsed = compare(&a, &a, true);
+    assert_eq!((parsed.verdict, said(&parsed)), (Verdict::Same, false));
+    let found = compare(&a, &b, false);
+    assert_eq!(found.verdict, Verdict::Different, "{:?}", found.reasons);
+    assert_eq!(found.firsts[&0].point.seq, count - 9);
+}

@@ -1,5 +1,6 @@
 //! Runs made up of hashes: values flow from op to op and, through collectives, from rank to rank,
 //! so that a planted difference spreads as a real one would.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::fmt::Write as _;
 use std::path::Path;

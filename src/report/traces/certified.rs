@@ -9,6 +9,9 @@ use crate::diagnostic::escaped;
 use crate::report::counted;
 use crate::trace::certify::{Certificate, Coverage, runs, runs_of};
 
+/// What ranks that share a line have in common: their count of records, and their iterations.
+type Alike<'a> = (u64, &'a [(u64, u64)]);
+
 /// The certificate for people: ranks that cover alike share a line.
 pub fn certificate_to_human(name: &str, certificate: &Certificate) -> String {
     let name = escaped(name);
@@ -16,7 +19,7 @@ pub fn certificate_to_human(name: &str, certificate: &Certificate) -> String {
         0 => format!("{name}: can be trusted\n"),
         count => format!("{name}: not to be trusted, {}\n", counted(count, "reason")),
     };
-    let mut alike: BTreeMap<(u64, &[(u64, u64)]), Vec<u64>> = BTreeMap::new();
+    let mut alike: BTreeMap<Alike<'_>, Vec<u64>> = BTreeMap::new();
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let (mut digested, mut recomputed) = (0, 0);
     for (rank, coverage) in &certificate.ranks {

@@ -1,6 +1,6 @@
 //! One rank's op stream, read and certified record by record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use super::course::{Course, Sequence, Step, identity};
@@ -44,6 +44,8 @@ pub struct Certifier {
     undigested: [u64; 5],
 }
 
+/// Kind and name of the record that our recorder ends with when it cannot go on.
+const RECORDER_FAILED: (&str, &str) = ("recorder", "failed");
 /// More pairs than this are never open at once.
 const OPEN_MAX: usize = 1 << 20;
 
@@ -74,12 +76,15 @@ impl Certifier {
             rank: record.rank,
             seq: record.seq,
             iteration: record.iteration,
-            identity: Some(identity(&[&record.kind, &record.id])),
+            // Records outside of iterations are no copies of those within.
+            identity: Some(match record.iteration {
+                Some(_) => identity(&[&record.kind, &record.id]),
+                None => identity(&["", &record.kind, &record.id]),
+            }),
         };
         self.course.step(step, here)?;
         self.count(&record.kind);
-        // Our recorder ends with such a record when it cannot go on.
-        if (&*record.kind, &*record.name) == ("recorder", "failed") {
+        if (&*record.kind, &*record.name) == RECORDER_FAILED {
             let why = record.extra.get("reason").unwrap_or("no reason is given");
             let message = format!("the recorder failed here: {why}");
             return Err(here.damage("recorder-failed", 0, message));
@@ -212,13 +217,21 @@ impl Certifier {
     }
 }
 
+/// Whether what such a record says is needed for another one.
+fn is_half_of_two(kind: &str) -> bool {
+    kind.ends_with("_begin")
+        || kind.ends_with("_end")
+        || ["forward", "recompute"].contains(&kind)
+        || kind == RECORDER_FAILED.0
+}
+
 fn value_text(operand: &Operand<'_>) -> String {
     format!("{:?}{}{:?}", operand.shape, &*operand.dtype, operand.value)
 }
 
 /// A rank's files as one stream of lines, certified as it is read.
 pub struct RankStream {
-    files: std::vec::IntoIter<PathBuf>,
+    files: VecDeque<PathBuf>,
     lines: Lines,
     certifier: Certifier,
 }
@@ -232,7 +245,7 @@ impl RankStream {
         let (first, rest) = files.split_first().expect("a rank has a file");
         Ok(RankStream {
             lines: Lines::open(first)?,
-            files: rest.to_vec().into_iter(),
+            files: rest.iter().cloned().collect(),
             certifier: Certifier::new(rank),
         })
     }
@@ -244,7 +257,7 @@ impl RankStream {
     pub fn ready(&mut self) -> Result<bool, Damage> {
         loop {
             if !self.lines.ready()? {
-                let Some(next) = self.files.next() else {
+                let Some(next) = self.files.pop_front() else {
                     return Ok(false);
                 };
                 self.lines = Lines::open(&next)?;
@@ -291,8 +304,10 @@ impl RankStream {
     pub fn certified_header(&mut self) -> Result<(), Damage> {
         let here = self.lines.whereabouts();
         match Header::scan(here.bytes) {
-            Some(header) => self.certifier.take_header(&header, &here),
-            None => {
+            Some(header) if !is_half_of_two(header.kind) => {
+                self.certifier.take_header(&header, &here)
+            }
+            _ => {
                 let record = Record::read(&here)?;
                 self.certifier.take(&record, &here)
             }
