@@ -85,6 +85,7 @@ pub mod recipe;
 pub mod report;
 pub mod scenario;
 pub mod topology;
+pub mod trace;
 pub mod train;
 pub mod world;
 

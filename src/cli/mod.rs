@@ -13,6 +13,7 @@ mod progress;
 mod prover;
 mod regression;
 mod replay;
+mod trace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,8 +35,8 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 proved, or as good as was asked for; 1 divergent, hazard or masked; 2 usage or input;
-3 uncontrolled; 4 vacuous; 5 nothing was checked, or no adapter; 6 below what was required;
-70 internal error.";
+3 uncontrolled; 4 vacuous, or input not to be trusted; 5 nothing was checked, or no adapter;
+6 below what was required; 70 internal error.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -47,6 +48,8 @@ enum Verb {
     Import(import::ImportArgs),
     /// In which order the collectives of a job add, at its full size: nothing is computed
     Plan(plan::PlanArgs),
+    /// Traces of real and simulated runs: whether they can be trusted, and where two runs parted
+    Trace(trace::TraceArgs),
     /// Shows engines, adapters, and whether their arithmetic is exact
     Doctor(doctor::DoctorArgs),
 }
@@ -125,6 +128,7 @@ pub fn main() -> ExitCode {
         }
         Verb::Import(args) => import::run(args),
         Verb::Plan(args) => plan::run(args),
+        Verb::Trace(args) => trace::run(args),
         Verb::Doctor(args) => doctor::run(args),
     });
     let exit = std::panic::catch_unwind(run).unwrap_or_else(|_| {

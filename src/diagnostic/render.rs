@@ -53,10 +53,12 @@ impl Diagnostic {
     fn draw_source<'a>(&'a self, group: Group<'a>, first: &'a Place) -> Group<'a> {
         let source = &first.source;
         // A place that covers a whole text says only which file: a caret would underline it all.
-        if first.span == (0..source.text.len()) {
+        if source.is_whole(&first.span) {
             return group.element(Origin::path(escaped(&source.name)));
         }
-        let mut snippet = Snippet::source(tame(&source.text)).path(escaped(&source.name));
+        let mut snippet = Snippet::source(tame(&source.text))
+            .line_start(source.first_line())
+            .path(escaped(&source.name));
         let primary = self
             .place
             .iter()

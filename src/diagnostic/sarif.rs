@@ -103,7 +103,7 @@ fn location(place: &Place) -> Value {
 /// A `region` object (3.30): lines and columns from 1, the end after the last character. A place
 /// that covers a whole text says only which file; consumers want a line all the same.
 fn region(place: &Place) -> Value {
-    if place.span == (0..place.source.text.len()) {
+    if place.source.is_whole(&place.span) {
         return json!({ "startLine": 1 });
     }
     let (line, column) = place.source.line_column(place.span.start);

@@ -13,6 +13,8 @@ pub struct Source {
     /// The path as the user wrote it, or the flag that the text came from.
     pub name: Arc<str>,
     pub text: Arc<str>,
+    /// Which line of the file the text begins with, from 1: an excerpt of a long file is no whole.
+    first_line: usize,
 }
 
 /// Why a file could not become a [`Source`].
@@ -67,7 +69,26 @@ impl Source {
         Source {
             name: name.into(),
             text: text.into(),
+            first_line: 1,
         }
+    }
+
+    /// Lines out of a file that is too long to be kept, from line `first_line` (from 1) on.
+    pub fn excerpt(name: impl Into<Arc<str>>, text: impl Into<Arc<str>>, line: u64) -> Self {
+        Source {
+            first_line: usize::try_from(line).unwrap_or(usize::MAX).max(1),
+            ..Source::new(name, text)
+        }
+    }
+
+    /// The number of the first line of the text.
+    pub(super) fn first_line(&self) -> usize {
+        self.first_line
+    }
+
+    /// Whether a span says only which file, and no place in it.
+    pub(super) fn is_whole(&self, span: &Range<usize>) -> bool {
+        *span == (0..self.text.len()) && self.first_line == 1
     }
 
     /// Whether the name is a path; else a flag, or `<something>` made in a program.
@@ -113,7 +134,7 @@ impl Source {
         let offset = self.boundary_at_or_before(offset);
         let before = &self.text[..offset];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = before.matches('\n').count() + 1;
+        let line = before.matches('\n').count() + self.first_line;
         (line, before[line_start..].chars().count() + 1)
     }
 
@@ -161,6 +182,15 @@ mod tests {
         let y = source.text.find("y\n").unwrap();
         assert_eq!(source.line_column(y), (2, 18));
         assert_eq!(source.line_column(usize::MAX), (3, 1));
+    }
+
+    #[test]
+    fn an_excerpt_counts_the_lines_before_it() {
+        let source = Source::excerpt("a.jsonl", "x\ny", 41);
+        assert_eq!(source.line_column(0), (41, 1));
+        assert_eq!(source.line_column(2), (42, 1));
+        assert!(!source.is_whole(&(0..3)) && Source::new("a", "x").is_whole(&(0..1)));
+        assert_eq!(Source::excerpt("a", "x", 0).line_column(0), (1, 1));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod places;
 pub mod plans;
 mod refusal;
 mod terminal;
+pub mod traces;
 
 #[cfg(test)]
 mod sample;

@@ -1,0 +1,320 @@
+//! Two folders, compared rank by rank.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::artefact::Artefact;
+use super::boundary::{BoundaryResult, Metric, MetricResult, compare_boundary};
+use super::divergence::{Divergence, Role};
+use super::group;
+use super::pattern::{Hint, Pattern, hints, pattern};
+use super::rank::{RankResult, compare_rank};
+use crate::trace::boundary::Mode;
+use crate::trace::certify::{Certificate, Coverage, runs_of};
+use crate::trace::damage::Damage;
+use crate::trace::folder::Folder;
+
+/// How two runs compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Same,
+    /// All that differs is the recorder's.
+    OnlyArtefacts,
+    Different,
+    /// A side cannot be trusted.
+    Untrusted,
+    /// There was nothing to compare.
+    NothingCompared,
+}
+
+/// How much agreement shows, weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strength {
+    /// Nothing was compared.
+    None,
+    /// Shapes, types and names only.
+    Metadata,
+    /// Statistics.
+    Summary,
+    /// Digests of some elements.
+    Sampled,
+    /// An XOR of all elements: blind to order, and to many pairs of changes.
+    Xor,
+    /// Hashes of all bytes.
+    Full,
+}
+
+impl Strength {
+    pub fn slug(self) -> &'static str {
+        match self {
+            Strength::None => "none",
+            Strength::Metadata => "metadata",
+            Strength::Summary => "summary",
+            Strength::Sampled => "sampled",
+            Strength::Xor => "xor",
+            Strength::Full => "full",
+        }
+    }
+}
+
+/// What `trace diff` finds.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    pub verdict: Verdict,
+    pub strength: Strength,
+    pub pattern: Pattern,
+    pub hints: Vec<Hint>,
+    /// Where each rank parts first; a rank that does not is not here.
+    pub firsts: BTreeMap<u32, Divergence>,
+    pub artefacts: BTreeMap<u32, Vec<Artefact>>,
+    pub ranks: BTreeSet<u32>,
+    pub records: u64,
+    pub boundary_records: u64,
+    pub metrics: BTreeMap<Metric, MetricResult>,
+    /// Why a side cannot be trusted.
+    pub reasons: Vec<Damage>,
+    pub not_covered: Vec<String>,
+}
+
+/// What a rank's two kinds of streams gave.
+struct Looked {
+    ops: BTreeMap<u32, Result<RankResult, Damage>>,
+    boundary: BTreeMap<u32, Result<BoundaryResult, Damage>>,
+}
+
+/// Compares two folders. `is_all_parsed` parses every line of records that are equal on both
+/// sides; else only a rank's first [`super::PARSED_LINES`].
+pub fn compare(a: &Folder, b: &Folder, is_all_parsed: bool) -> Comparison {
+    let looked = look([a, b], is_all_parsed);
+    let mut comparison = Comparison::certified([a, b], &looked);
+    if comparison.reasons.is_empty() {
+        comparison.gather([a, b], looked);
+    }
+    comparison.decide();
+    comparison
+}
+
+type Pair<'a> = (u32, [&'a [PathBuf]; 2]);
+
+fn look([a, b]: [&Folder; 2], is_all_parsed: bool) -> Looked {
+    let is_file = a.path.is_file() && b.path.is_file();
+    let own = |rank: u32| (!is_file).then_some(rank);
+    let both = |x: &'_ BTreeMap<u32, Vec<PathBuf>>, y: &'_ BTreeMap<u32, Vec<PathBuf>>| {
+        let ranks = x.keys().filter(|rank| y.contains_key(rank));
+        ranks.copied().collect::<Vec<u32>>()
+    };
+    let ops = both(&a.ops, &b.ops).into_par_iter().map(|rank| {
+        let (rank, files): Pair<'_> = (rank, [&a.ops[&rank], &b.ops[&rank]]);
+        (rank, compare_rank(files, own(rank), is_all_parsed))
+    });
+    let ops = ops.collect();
+    let boundary = both(&a.boundary, &b.boundary).into_par_iter().map(|rank| {
+        let (rank, files): Pair<'_> = (rank, [&a.boundary[&rank], &b.boundary[&rank]]);
+        (rank, compare_boundary(files, own(rank)))
+    });
+    Looked {
+        ops,
+        boundary: boundary.collect(),
+    }
+}
+
+impl Comparison {
+    /// Both sides' certificates, from what was read while comparing.
+    fn certified(folders: [&Folder; 2], looked: &Looked) -> Comparison {
+        let mut comparison = Comparison {
+            verdict: Verdict::NothingCompared,
+            strength: Strength::None,
+            pattern: Pattern::Identical,
+            hints: Vec::new(),
+            firsts: BTreeMap::new(),
+            artefacts: BTreeMap::new(),
+            ranks: BTreeSet::new(),
+            records: 0,
+            boundary_records: 0,
+            metrics: BTreeMap::new(),
+            reasons: Vec::new(),
+            not_covered: Vec::new(),
+        };
+        let ops = looked.ops.values().filter_map(|one| one.as_ref().err());
+        let boundary = looked
+            .boundary
+            .values()
+            .filter_map(|one| one.as_ref().err());
+        comparison.reasons.extend(ops.chain(boundary).cloned());
+        if folders.iter().any(|folder| folder.is_empty()) || !comparison.reasons.is_empty() {
+            return comparison;
+        }
+        comparison.unpaired_ranks(folders);
+        for (side, folder) in folders.into_iter().enumerate() {
+            let mut certificate = Certificate::default();
+            for (rank, result) in &looked.ops {
+                let coverage: &Coverage = &result.as_ref().expect("none failed").coverage[side];
+                certificate.ranks.insert(*rank, coverage.clone());
+            }
+            for (rank, result) in &looked.boundary {
+                let coverage = &result.as_ref().expect("none failed").coverage[side];
+                certificate.boundary.insert(*rank, coverage.clone());
+            }
+            certificate.judge(folder);
+            // A run that ended early on every rank differs; it is not damaged.
+            comparison.reasons.extend(certificate.reasons);
+            for sentence in certificate.not_covered {
+                if !comparison.not_covered.contains(&sentence) {
+                    comparison.not_covered.push(sentence);
+                }
+            }
+        }
+        comparison.digests_alike(folders);
+        comparison
+    }
+
+    /// A rank that only one side has cannot be compared, and is no silence.
+    fn unpaired_ranks(&mut self, [a, b]: [&Folder; 2]) {
+        for (streams, one, other) in [
+            ("op", &a.ops, &b.ops),
+            ("boundary", &a.boundary, &b.boundary),
+        ] {
+            for (folder, one, other) in [(a, one, other), (b, other, one)] {
+                let alone = one.keys().filter(|rank| !other.contains_key(rank));
+                let alone: Vec<u64> = alone.map(|rank| u64::from(*rank)).collect();
+                if alone.is_empty() {
+                    continue;
+                }
+                let which = runs_of(alone);
+                let name: Arc<str> = folder.path.display().to_string().into();
+                let message = format!("{streams} streams of ranks {which} are on this side only");
+                if streams == "boundary" && other.is_empty() {
+                    self.not_covered.push(format!("{name}: {message}"));
+                    continue;
+                }
+                let damage = Damage::of_file("rank-on-one-side", &name, message);
+                self.reasons
+                    .push(damage.expecting("the same ranks on both sides"));
+            }
+        }
+    }
+
+    fn digests_alike(&mut self, [a, b]: [&Folder; 2]) {
+        let rule = |folder: &Folder| folder.run.as_ref().and_then(|run| run.digest.clone());
+        if let (Some(x), Some(y)) = (rule(a), rule(b))
+            && x != y
+        {
+            let name: Arc<str> = b.path.display().to_string().into();
+            let message = format!("digests are `{y}` here and `{x}` on the other side");
+            self.reasons
+                .push(Damage::of_file("other-digest", &name, message));
+        }
+    }
+
+    fn gather(&mut self, folders: [&Folder; 2], looked: Looked) {
+        let mut strengths = Vec::new();
+        let mut headers_only = 0;
+        for (rank, result) in looked.ops {
+            let result = result.expect("none failed");
+            self.ranks.insert(rank);
+            self.records += result.compared;
+            strengths.extend(strength_of(&result));
+            headers_only += result.coverage[0].headers_only;
+            if let Some(first) = result.first {
+                self.firsts.insert(rank, first);
+            }
+            if !result.artefacts.is_empty() {
+                self.artefacts.insert(rank, result.artefacts);
+            }
+        }
+        if headers_only > 0 {
+            self.not_covered.push(format!(
+                "{headers_only} lines that are the same bytes on both sides were certified by \
+                 their header alone: --parse-all reads them whole"
+            ));
+        }
+        if let Err(damage) = group::join(folders, &mut self.firsts) {
+            self.reasons.push(damage);
+        }
+        for (rank, result) in looked.boundary {
+            let result = result.expect("none failed");
+            self.ranks.insert(rank);
+            self.boundary_records += result.compared;
+            strengths.extend(boundary_strength(&result));
+            self.add_metrics(&result.metrics);
+            if let Some(first) = result.first {
+                // What the op stream shows is nearer to the cause.
+                self.firsts.entry(rank).or_insert(first);
+            }
+        }
+        self.strength = strengths.into_iter().min().unwrap_or(Strength::None);
+        self.name_groups();
+    }
+
+    fn add_metrics(&mut self, metrics: &BTreeMap<Metric, MetricResult>) {
+        for (metric, result) in metrics {
+            let sum = self.metrics.entry(*metric).or_default();
+            sum.compared += result.compared;
+            let firsts = [sum.first_difference, result.first_difference];
+            sum.first_difference = firsts.into_iter().flatten().min();
+        }
+    }
+
+    /// Groups without their ranks are known by a name that several groups may have.
+    fn name_groups(&mut self) {
+        let collectives = self
+            .firsts
+            .values()
+            .filter_map(|first| first.collective.as_ref());
+        let by_name = collectives.filter(|one| one.ranks.is_none());
+        let names: BTreeSet<String> = by_name.map(|one| one.group.clone()).collect();
+        for name in names {
+            self.not_covered.push(format!(
+                "which ranks form group {name} is not recorded: those with the same call count \
+                 as one"
+            ));
+        }
+    }
+
+    fn decide(&mut self) {
+        let compared = self.records + self.boundary_records;
+        self.pattern = pattern(&self.firsts, self.ranks.len());
+        self.hints = hints(&self.firsts, self.pattern);
+        self.verdict = match (self.reasons.is_empty(), self.firsts.is_empty()) {
+            (false, _) => Verdict::Untrusted,
+            (true, false) => Verdict::Different,
+            (true, true) if compared == 0 => Verdict::NothingCompared,
+            (true, true) if self.artefacts.is_empty() => Verdict::Same,
+            (true, true) => Verdict::OnlyArtefacts,
+        };
+    }
+
+    /// The earliest divergence: of an origin if there is one.
+    pub fn earliest(&self) -> Option<&Divergence> {
+        let key = |first: &&Divergence| {
+            let is_origin = first.role != Role::Origin;
+            (is_origin, first.point.iteration, first.point.seq)
+        };
+        self.firsts.values().min_by_key(key)
+    }
+}
+
+/// How much the agreement of a rank's op stream shows; nothing where none was compared.
+fn strength_of(result: &RankResult) -> Option<Strength> {
+    let blind = result.coverage.iter().map(|one| one.order_blind).max();
+    let digested = result.coverage.iter().map(|one| one.digested).min();
+    match (result.compared, digested, blind) {
+        (0, ..) => None,
+        (_, Some(0), _) => Some(Strength::Metadata),
+        (_, _, Some(0)) => Some(Strength::Full),
+        _ => Some(Strength::Xor),
+    }
+}
+
+fn boundary_strength(result: &BoundaryResult) -> Option<Strength> {
+    match result.weakest {
+        Some(Mode::Metadata) => Some(Strength::Metadata),
+        Some(Mode::Summary) => Some(Strength::Summary),
+        Some(Mode::Sampled) => Some(Strength::Sampled),
+        Some(Mode::Full) => Some(Strength::Full),
+        None => (result.values > 0).then_some(Strength::Full),
+    }
+}

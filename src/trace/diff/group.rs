@@ -1,0 +1,153 @@
+//! A collective's inputs are the inputs of its whole group: a second look at the few collectives
+//! at which a rank parts, on every rank. A rank whose own input agrees is no origin where another
+//! member's input does not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+
+use super::divergence::{Collective, Divergence, Role};
+use crate::trace::certify::RankStream;
+use crate::trace::damage::Damage;
+use crate::trace::folder::Folder;
+use crate::trace::op::{Operand, Record, Unknown, Value};
+
+/// What a rank put into a collective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Given {
+    text: String,
+    is_known: bool,
+}
+
+/// What joins records across ranks: all but what a rank alone may say.
+type Key = (Option<u64>, String, String, String);
+
+fn key(one: &Collective) -> Key {
+    (
+        one.iteration,
+        one.name.clone(),
+        one.group.clone(),
+        one.call.clone(),
+    )
+}
+
+/// Decides, for divergences at a collective, whether the whole group's inputs match.
+///
+/// # Errors
+/// Files that changed since they were certified.
+pub fn join(folders: [&Folder; 2], firsts: &mut BTreeMap<u32, Divergence>) -> Result<(), Damage> {
+    let open = |first: &&mut Divergence| first.role == Role::Origin && first.collective.is_some();
+    let wanted: BTreeSet<Key> = firsts
+        .values()
+        .filter(|first| first.role == Role::Origin)
+        .filter_map(|first| first.collective.as_ref().map(key))
+        .collect();
+    if wanted.is_empty() {
+        return own_only(firsts);
+    }
+    let ranks: Vec<u32> = folders[0].ops.keys().copied().collect();
+    let looked = ranks.into_par_iter().map(|rank| {
+        let a = given(&folders[0].ops[&rank], rank, &wanted)?;
+        let b = match folders[1].ops.get(&rank) {
+            Some(files) => given(files, rank, &wanted)?,
+            None => BTreeMap::new(),
+        };
+        Ok((rank, [a, b]))
+    });
+    let looked: BTreeMap<u32, [BTreeMap<Key, Given>; 2]> = looked.collect::<Result<_, Damage>>()?;
+    for first in firsts.values_mut().filter(open) {
+        let collective = first.collective.as_ref().expect("it is one");
+        first.group_inputs_match = group_inputs_match(collective, &looked);
+        first.role = match first.group_inputs_match {
+            Some(true) => Role::Origin,
+            Some(false) => Role::Receiver,
+            None => Role::Undecided,
+        };
+    }
+    own_only(firsts)
+}
+
+/// Where a rank's own input differs, its group's do.
+fn own_only(firsts: &mut BTreeMap<u32, Divergence>) -> Result<(), Damage> {
+    for first in firsts
+        .values_mut()
+        .filter(|first| first.collective.is_some())
+    {
+        if first.own_inputs_match == Some(false) {
+            first.group_inputs_match = Some(false);
+        }
+    }
+    Ok(())
+}
+
+fn group_inputs_match(
+    collective: &Collective,
+    looked: &BTreeMap<u32, [BTreeMap<Key, Given>; 2]>,
+) -> Option<bool> {
+    let key = key(collective);
+    let took_part = |rank: &u32| {
+        let sides = looked.get(rank);
+        sides.is_some_and(|sides| sides.iter().any(|side| side.contains_key(&key)))
+    };
+    let members: Vec<u32> = match &collective.ranks {
+        Some(ranks) => ranks.clone(),
+        None => looked.keys().copied().filter(took_part).collect(),
+    };
+    let mut is_known = !members.is_empty();
+    for rank in members {
+        let sides = looked.get(&rank).map(|[a, b]| (a.get(&key), b.get(&key)));
+        match sides {
+            Some((Some(a), Some(b))) if a.text != b.text => return Some(false),
+            Some((Some(a), Some(b))) => is_known &= a.is_known && b.is_known,
+            _ => is_known = false,
+        }
+    }
+    is_known.then_some(true)
+}
+
+/// What one rank put into each of the collectives.
+fn given(
+    files: &[PathBuf],
+    rank: u32,
+    wanted: &BTreeSet<Key>,
+) -> Result<BTreeMap<Key, Given>, Damage> {
+    let last = wanted
+        .iter()
+        .map(|(iteration, ..)| *iteration)
+        .max()
+        .flatten();
+    let kind = memchr::memmem::Finder::new("collective");
+    let mut stream = RankStream::open(files, Some(rank))?;
+    let mut found = BTreeMap::new();
+    while stream.ready()? {
+        if kind.find(stream.line()).is_some() {
+            let record = stream.record()?;
+            if record.iteration > last && last.is_some() {
+                break;
+            }
+            let collective = Collective::of(&record).map(|one| key(&one));
+            if let Some(key) = collective.filter(|key| wanted.contains(key)) {
+                found.insert(key, inputs(&record));
+            }
+        }
+        stream.advance();
+    }
+    Ok(found)
+}
+
+fn inputs(record: &Record<'_>) -> Given {
+    let text = |operand: &Operand<'_>| {
+        format!("{:?} {} {:?}", operand.shape, operand.dtype, operand.value)
+    };
+    let is_known = |operand: &Operand<'_>| {
+        matches!(
+            operand.value,
+            Value::Digest { .. } | Value::Unknown(Unknown::WriteOnly)
+        )
+    };
+    Given {
+        text: record.inputs.iter().map(text).collect(),
+        is_known: record.inputs.iter().all(is_known),
+    }
+}

@@ -1,0 +1,22 @@
+//! Traces of runs, real and simulated: read, certified, compared.
+//!
+//! A trace is what each rank recorded of its own run, in its own order: the fingerprints of what
+//! went into an op and of what came out. Nothing here knows an order between ranks. Sources:
+//! Megatron-LM pull requests 6610 (boundary stream) and 7262 (op stream, method), both open.
+
+pub mod boundary;
+pub mod certify;
+pub mod convert;
+pub mod damage;
+pub mod folder;
+pub mod hash_tensor;
+pub mod header;
+pub mod json;
+pub mod lines;
+pub mod op;
+pub mod show;
+
+pub use certify::{Certificate, Coverage};
+pub use damage::Damage;
+pub use folder::Folder;
+pub mod diff;
