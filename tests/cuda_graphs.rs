@@ -3,7 +3,6 @@
 
 mod harness;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use bitproof::diagnostic::Source;
@@ -13,11 +12,9 @@ use bitproof::prove::outcome::{OracleResult, OracleVerdict, Outcome};
 use bitproof::prove::{CheckOptions, Grade, Silent, check};
 use bitproof::recipe::CudaGraphImpl;
 use bitproof::scenario::{OracleKind, OriginClass, Overrides, Scenario};
-use bitproof::train::{Initial, TrainOptions, Trainer};
-use bitproof::world::{
-    Hazard, HazardKind, NodeRecord, Phase, PlantedFault, Rank, RankError, RunOptions, RunRecord,
-};
-use harness::{as_gpt3, deep_options, interleaved, small_corpus, train, train_with, with_layout};
+use bitproof::train::{Initial, TrainOptions};
+use bitproof::world::{Hazard, HazardKind, NodeRecord, Phase, PlantedFault, RunOptions, RunRecord};
+use harness::{as_gpt3, deep_options, interleaved, small_corpus, train_with, trained, with_layout};
 use proptest::prelude::*;
 
 const STEPS: u32 = 3;
@@ -32,32 +29,6 @@ fn engine(mut options: TrainOptions) -> TrainOptions {
     options.cuda_graph_impl = CudaGraphImpl::TransformerEngine;
     options.cuda_graph_warmup_steps = 1;
     options
-}
-
-/// All of a rank's training state, and the bits of its metrics.
-type Trained = (BTreeMap<u32, Vec<u32>>, BTreeMap<(u32, String), u32>);
-
-fn read_state(rank: &mut Rank, trainer: &Trainer, _: u32) -> Result<Vec<u32>, RankError> {
-    let optimizer = &trainer.optimizer;
-    let mut words = Vec::new();
-    for tensor in [
-        trainer.store().values,
-        optimizer.main_params,
-        optimizer.exp_avg,
-        optimizer.exp_avg_sq,
-    ] {
-        words.extend(rank.read("state", tensor)?);
-    }
-    Ok(words)
-}
-
-/// The run has no hazard.
-fn trained(options: &TrainOptions) -> Trained {
-    let (corpus, initial) = (small_corpus(options), Initial::Seeded(7));
-    let (record, mut seen) = train(options, &corpus, &initial, STEPS, read_state);
-    let metrics = record.metrics.into_iter();
-    let metrics = metrics.map(|(key, value)| (key, value.to_bits())).collect();
-    (seen.remove(&(STEPS - 1)).expect("it ran"), metrics)
 }
 
 proptest! {
@@ -92,10 +63,10 @@ proptest! {
             plain.global_batch_size = 2 * dp * 4;
             plain = interleaved(plain, 2, 2);
         }
-        let eager = trained(&plain);
-        prop_assert_eq!(trained(&local(plain.clone())), eager.clone());
+        let eager = trained(&plain, STEPS);
+        prop_assert_eq!(trained(&local(plain.clone()), STEPS), eager.clone());
         if pp == 1 {
-            prop_assert_eq!(trained(&engine(plain)), eager);
+            prop_assert_eq!(trained(&engine(plain), STEPS), eager);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use bitproof::diagnostic::Source;
@@ -12,11 +12,9 @@ use bitproof::numerics::Dtype;
 use bitproof::prove::outcome::{OracleVerdict, Outcome};
 use bitproof::prove::{CheckOptions, Grade, Silent, check};
 use bitproof::scenario::{OracleKind, OriginClass, Overrides, Scenario};
-use bitproof::train::{Initial, TrainOptions, Trainer};
-use bitproof::world::{
-    Hazard, HazardKind, NodeRecord, Phase, PlantedFault, Rank, RankError, RunOptions, RunRecord,
-};
-use harness::{as_gpt3, deep_options, small_corpus, train, train_with, with_layout};
+use bitproof::train::{Initial, TrainOptions};
+use bitproof::world::{Hazard, HazardKind, NodeRecord, Phase, PlantedFault, RunOptions, RunRecord};
+use harness::{as_gpt3, deep_options, small_corpus, train_with, trained, with_layout};
 use proptest::prelude::*;
 
 const STEPS: u32 = 2;
@@ -25,33 +23,6 @@ const STEPS: u32 = 2;
 fn offloading(mut options: TrainOptions, offloaded: u32) -> TrainOptions {
     options.cpu_offloading_num_layers = offloaded;
     options
-}
-
-/// All of a rank's training state, and the bits of its metrics.
-type Trained = (BTreeMap<u32, Vec<u32>>, BTreeMap<(u32, String), u32>);
-
-fn read_state(rank: &mut Rank, trainer: &Trainer, _: u32) -> Result<Vec<u32>, RankError> {
-    let optimizer = &trainer.optimizer;
-    let parameters = trainer.store().values;
-    let mut words = Vec::new();
-    for tensor in [
-        parameters,
-        optimizer.main_params,
-        optimizer.exp_avg,
-        optimizer.exp_avg_sq,
-    ] {
-        words.extend(rank.read("state", tensor)?);
-    }
-    Ok(words)
-}
-
-/// The run has no hazard.
-fn trained(options: &TrainOptions) -> Trained {
-    let (corpus, initial) = (small_corpus(options), Initial::Seeded(7));
-    let (record, mut seen) = train(options, &corpus, &initial, STEPS, read_state);
-    let metrics = record.metrics.into_iter();
-    let metrics = metrics.map(|(key, value)| (key, value.to_bits())).collect();
-    (seen.remove(&(STEPS - 1)).expect("it ran"), metrics)
 }
 
 /// The same through two reload buffers.
@@ -87,10 +58,10 @@ proptest! {
             plain.overlap_param_gather = true;
             plain.ddp_bucket_size = Some(1500);
         }
-        let expected = trained(&plain);
+        let expected = trained(&plain, STEPS);
         let offloading = offloading(plain, offloaded);
-        prop_assert_eq!(trained(&offloading), expected.clone());
-        prop_assert_eq!(trained(&in_turn(offloading)), expected);
+        prop_assert_eq!(trained(&offloading, STEPS), expected.clone());
+        prop_assert_eq!(trained(&in_turn(offloading), STEPS), expected);
     }
 }
 

@@ -136,23 +136,22 @@ impl Gpt {
             let (parameters, gradients) = &graphs.layers[place];
             pass.enter(rank, parameters.iter().copied());
             let (input, kept) = (inputs[place], saved.layers[place]);
-            copy_in(rank, layer, "input", input_of(saved, place), input);
+            copy_across(rank, layer, "input", input_of(saved, place), input);
             pass.replay(gradients.clone(), |pass| {
                 layer.forward(rank, pass, &kept, input, saved.rng);
             });
         }
+        if !graphs.is_local {
+            return;
+        }
         let output = last_output(saved);
         let ends_here = self.head.is_some();
         let statics = saved.statics.as_mut().expect("graphs have memory");
-        if !graphs.is_local {
-            statics.returned = output;
-            return;
-        }
         if ends_here {
             statics.returned = self.alloc_hidden(rank, "cuda_graph.output");
         }
         let last = self.layers.last().expect("a stage has at least one layer");
-        copy_in(rank, last, "output", output, statics.returned);
+        copy_across(rank, last, "output", output, statics.returned);
     }
 
     pub(super) fn replay_backward(
@@ -167,7 +166,7 @@ impl Gpt {
         let mut arrived = grad;
         for (place, layer) in self.layers.iter().enumerate().rev() {
             let grad_output = statics.grad_output;
-            copy_in(rank, layer, "grad_output", arrived, grad_output);
+            copy_across(rank, layer, "grad_output", arrived, grad_output);
             let grad_input = match place {
                 0 => saved.grad_input,
                 _ => statics.grad_input,
@@ -203,7 +202,7 @@ fn last_output(saved: &Saved) -> Tensor {
 }
 
 /// A copy between a graph's buffer and another one; none where they are the same.
-fn copy_in(rank: &mut Rank, layer: &TransformerLayer, op: &str, from: Tensor, to: Tensor) {
+fn copy_across(rank: &mut Rank, layer: &TransformerLayer, op: &str, from: Tensor, to: Tensor) {
     if from != to {
         rank.module(&module(layer), |rank| rank.copy(op, from, to));
     }

@@ -130,19 +130,8 @@ pub(super) fn explore(
     (known, until): (&Known<'_>, Option<u32>),
     progress: &dyn Progress,
 ) -> Result<Queries, CheckError> {
-    let canonical = Canonical::followed(session, course)?;
     let ranks = session.ranks();
-    let mut exploration = Exploration {
-        session,
-        canonical,
-        found: Queries::default(),
-        runs: 0,
-        events: 0,
-        points: BTreeMap::new(),
-        tasks: BTreeSet::new(),
-        ordered: Vec::new(),
-        judged: Vec::new(),
-    };
+    let mut exploration = Exploration::of(session, course)?;
     exploration.turn_late_round(known)?;
     let runs_max = until.map_or(RUNS_MAX, |until| RUNS_MAX.min(until as usize + 1));
     let explored = answers::explore(ranks, runs_max, |denied| {
@@ -163,18 +152,7 @@ pub(super) fn explore(
 /// # Errors
 /// A failure of the machine.
 pub(super) fn one(session: &mut Session, query: &QueryPoint) -> Result<Answered, CheckError> {
-    let canonical = Canonical::followed(session, Course::Straight)?;
-    let mut exploration = Exploration {
-        session,
-        canonical,
-        found: Queries::default(),
-        runs: 0,
-        events: 0,
-        points: BTreeMap::new(),
-        tasks: BTreeSet::new(),
-        ordered: Vec::new(),
-        judged: Vec::new(),
-    };
+    let mut exploration = Exploration::of(session, Course::Straight)?;
     let schedule = Schedule {
         not_ready: [query.id].into(),
         ..Schedule::default()
@@ -238,7 +216,23 @@ struct Exploration<'a> {
     judged: Vec<(Hazard, Option<Consequence>)>,
 }
 
-impl Exploration<'_> {
+impl<'a> Exploration<'a> {
+    /// Runs the run that answers are compared with; none are given yet.
+    fn of(session: &'a mut Session, course: Course<'a>) -> Result<Exploration<'a>, CheckError> {
+        let canonical = Canonical::followed(session, course)?;
+        Ok(Exploration {
+            session,
+            canonical,
+            found: Queries::default(),
+            runs: 0,
+            events: 0,
+            points: BTreeMap::new(),
+            tasks: BTreeSet::new(),
+            ordered: Vec::new(),
+            judged: Vec::new(),
+        })
+    }
+
     /// What the canonical run's own hazards do that nobody has been told of.
     fn turn_late_round(&mut self, known: &Known<'_>) -> Result<(), CheckError> {
         let of_first_steps: Vec<&Hazard> =

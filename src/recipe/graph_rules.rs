@@ -101,21 +101,15 @@ fn unused(rules: &mut Rules<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::diagnostic::Source;
     use crate::recipe::Recipe;
+    use crate::recipe::tests::messages;
 
     const SAMPLE: &str = "world_size = 4\nnum_layers = 4\nhidden_size = 32\n\
         num_attention_heads = 4\nseq_length = 32\nmicro_batch_size = 1\nglobal_batch_size = 16\n\
         train_iters = 4\nlr = 1e-3\n";
 
-    /// Texts of what is found, errors and warnings.
     fn found(more: &str) -> Vec<String> {
-        let source = Source::new("recipe.toml", format!("{SAMPLE}{more}"));
-        let findings = match Recipe::from_source(&source) {
-            Ok((_, warnings)) => warnings,
-            Err(findings) => findings,
-        };
-        findings.into_iter().map(|found| found.message).collect()
+        messages(&format!("{SAMPLE}{more}"))
     }
 
     #[test]

@@ -9,6 +9,15 @@ fn sample() -> String {
         .to_string()
 }
 
+/// Texts of what is found, errors and warnings.
+pub(super) fn messages(text: &str) -> Vec<String> {
+    let findings = match read(text) {
+        Ok((_, warnings)) => warnings,
+        Err(findings) => findings,
+    };
+    findings.into_iter().map(|found| found.message).collect()
+}
+
 fn read(text: &str) -> Result<(Recipe, Vec<Diagnostic>), Vec<Diagnostic>> {
     Recipe::from_source(&Source::new("recipe.toml", text))
 }

@@ -36,6 +36,12 @@ impl NamedPlans<'_> {
         self.plans.allocation().placement.world()
     }
 
+    /// All collectives, or the one of that name.
+    fn shown(&self, only: Option<&str>) -> impl Iterator<Item = &CollectivePlans> {
+        let all = self.plans.collectives.iter();
+        all.filter(move |one| only.is_none_or(|name| name == one.collective.name))
+    }
+
     /// A table, a line a collective.
     pub fn to_human(&self, only: Option<&str>) -> String {
         let mut hashes = Hashes::default();
@@ -52,8 +58,7 @@ impl NamedPlans<'_> {
             "hash",
         ];
         let mut rows = vec![head.map(str::to_string)];
-        let shown = |one: &&CollectivePlans| only.is_none_or(|name| name == one.collective.name);
-        for one in self.plans.collectives.iter().filter(shown) {
+        for one in self.shown(only) {
             rows.push(row(one, &mut hashes));
         }
         let (recipe, side, world) = (self.recipe, self.side(), self.world());
@@ -79,9 +84,8 @@ impl NamedPlans<'_> {
 
     pub fn to_json(&self, only: Option<&str>) -> Value {
         let mut hashes = Hashes::default();
-        let shown = |one: &&CollectivePlans| only.is_none_or(|name| name == one.collective.name);
-        let collectives = self.plans.collectives.iter().filter(shown);
-        let collectives: Vec<Value> = collectives
+        let collectives: Vec<Value> = self
+            .shown(only)
             .map(|one| object(self.plans, one, &mut hashes))
             .collect();
         json!({

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use super::load::{document, unreadable};
+use super::load::{document, site, unreadable};
 use super::{Overrides, Scenario, allocation, imported, read};
-use crate::diagnostic::document::{Table, Value};
+use crate::diagnostic::document::{Reader, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place, Source};
 use crate::recipe::megatron::{GivenJob, is_megatron, open};
 use crate::recipe::{Recipe, is_recipe};
@@ -27,7 +27,7 @@ impl Job {
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Job, Vec<Diagnostic>> {
         let source = open(path).map_err(|error| vec![unreadable(&error, path)])?;
         let megatron = is_megatron(&source);
-        if !megatron && let Some(job) = Job::of_recipe(&source, overrides) {
+        if !megatron && let Some(job) = Job::of_recipe(&source, path, overrides) {
             return job;
         }
         let loaded = Scenario::from_source(&source, path, overrides)?;
@@ -56,15 +56,20 @@ impl Job {
     }
 
     /// The job of a bare recipe of which nothing else is asked; `None` for anything else.
-    fn of_recipe(source: &Source, overrides: &Overrides) -> Option<Result<Job, Vec<Diagnostic>>> {
+    fn of_recipe(
+        source: &Source,
+        path: &Path,
+        overrides: &Overrides,
+    ) -> Option<Result<Job, Vec<Diagnostic>>> {
         let mut findings = Findings::default();
         is_recipe(&Table::parse(source, &mut findings)?).then_some(())?;
         let document = document(source, overrides, &mut findings)?;
         let mut keys = document.entries.keys();
         keys.all(|key| key == "recipe" || key == "override")
             .then_some(())?;
-        let recipe = own_recipe(&document, &mut findings)
-            .and_then(|recipe| read::grown(recipe, overrides, &mut findings));
+        let mut reader = Reader::new(&document, "", &mut findings);
+        let recipe = read::recipe(&mut reader, &site(path), Recipe::full_size_from_table)
+            .and_then(|recipe| read::grown(recipe, overrides, reader.findings));
         let finished = findings.finish(recipe);
         Some(finished.map(|(recipe, warnings)| Job { recipe, warnings }))
     }
@@ -76,17 +81,6 @@ fn full_recipe(source: &Source, path: &Path, overrides: &Overrides) -> Option<Re
     let given = GivenJob::read(source, path, &mut findings)?;
     let understood = imported::understood(&given, overrides, &mut findings)?;
     read::grown(understood.recipe?, overrides, &mut findings)
-}
-
-/// The table `recipe` of a document, with what was set on top.
-fn own_recipe(document: &Table, findings: &mut Findings) -> Option<Recipe> {
-    let mut table = document.table("recipe")?.clone();
-    if let Some(over) = document.table("override") {
-        table.overlay(over);
-    }
-    let recipe = Recipe::full_size_from_table(&table, "recipe", findings);
-    read::environment(&table, recipe.as_ref(), findings);
-    recipe
 }
 
 /// Where `recipe`'s ranks run: an allocation file, or a topology that is filled host by host.

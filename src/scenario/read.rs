@@ -26,8 +26,8 @@ pub(super) fn scenario(
     // The name is shown everywhere: made harmless once, here.
     let name = escaped(name).into_owned();
     let about = reader.text("about").map(|(about, _)| about.to_string());
-    let recipe =
-        recipe(&mut reader, site).and_then(|recipe| grown(recipe, overrides, reader.findings));
+    let recipe = recipe(&mut reader, site, Recipe::from_table)
+        .and_then(|recipe| grown(recipe, overrides, reader.findings));
     let seed = reader.integer("seed", 0..=i64::MAX, Some(0)).value as u64;
     let free = words(&mut reader, "free", &[("placement", Free::Placement)]);
     let oracles = OracleKind::ALL.map(|oracle| (oracle.name(), oracle));
@@ -127,8 +127,13 @@ fn not_covered(reader: &mut Reader<'_>) -> Vec<String> {
     sentences
 }
 
-/// The recipe: a table, or a file with the table `override` on top.
-fn recipe(reader: &mut Reader<'_>, site: &Site<'_>) -> Option<Recipe> {
+/// The recipe: a table, or a file with the table `override` on top. `of_table` says how large it may
+/// be.
+pub(super) fn recipe(
+    reader: &mut Reader<'_>,
+    site: &Site<'_>,
+    of_table: fn(&Table, &str, &mut Findings) -> Option<Recipe>,
+) -> Option<Recipe> {
     let over = reader.table("override");
     let Some(entry) = reader.entry("recipe") else {
         reader.missing("recipe", "a table, or the path of a recipe file");
@@ -148,7 +153,7 @@ fn recipe(reader: &mut Reader<'_>, site: &Site<'_>) -> Option<Recipe> {
     if let Some(over) = over {
         table.overlay(over);
     }
-    let recipe = Recipe::from_table(&table, path, reader.findings);
+    let recipe = of_table(&table, path, reader.findings);
     environment(&table, recipe.as_ref(), reader.findings);
     recipe
 }
@@ -175,7 +180,7 @@ pub(super) fn grown(
 
 /// What NCCL would make of the environment: a value that it or we cannot follow is an error here,
 /// with its place, and not in the middle of a check.
-pub(super) fn environment(table: &Table, recipe: Option<&Recipe>, findings: &mut Findings) {
+fn environment(table: &Table, recipe: Option<&Recipe>, findings: &mut Findings) {
     let Some(table) = table.table("env") else {
         return;
     };

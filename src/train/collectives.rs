@@ -298,10 +298,7 @@ pub fn parameters(options: &TrainOptions, stage: u32) -> Vec<Vec<Parameter>> {
 }
 
 /// The gradient buffers of a stage's chunks in turn, by Megatron's own rules.
-///
-/// # Errors
-/// What Megatron would not lay out.
-pub fn stage_buffers(options: &TrainOptions, stage: u32) -> Result<Vec<Buffer>, BucketError> {
+fn stage_buffers(options: &TrainOptions, stage: u32) -> Result<Vec<Buffer>, BucketError> {
     let chunks = (0..).zip(parameters(options, stage));
     let buffers = chunks.map(|(chunk, own)| chunk_buffers(&own, options, stage, chunk, elements));
     let buffers: Vec<Vec<Buffer>> = buffers.collect::<Result<_, _>>()?;

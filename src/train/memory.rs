@@ -176,13 +176,19 @@ impl TrainOptions {
         buffers.0
     }
 
-    /// What microbatches in flight keep of each layer, `LayerSaved`, and what is kept of none.
-    fn add_saved(&self, stage: u32, sizes: &LayerWords, buffers: &mut Buffers) {
+    /// Microbatches whose activations a stage keeps at once, over its chunks.
+    fn in_flight(&self, stage: u32) -> u64 {
         let schedule = self.pipeline_schedule(stage);
         let schedule = schedule.expect("the options were checked");
         let chunks = 0..self.layout.num_virtual_stages_per_pipeline_rank;
-        let flights = chunks.map(|chunk| u64::from(places(self, &schedule, chunk)));
-        let in_flight: u64 = flights.sum();
+        chunks
+            .map(|chunk| u64::from(places(self, &schedule, chunk)))
+            .sum()
+    }
+
+    /// What microbatches in flight keep of each layer, `LayerSaved`, and what is kept of none.
+    fn add_saved(&self, stage: u32, sizes: &LayerWords, buffers: &mut Buffers) {
+        let in_flight = self.in_flight(stage);
         let layers = self.model.layers_per_stage();
         let units = self.recompute.units(layers);
         let again: u64 = units.iter().map(|unit| unit.len() as u64).sum();
@@ -220,11 +226,7 @@ impl TrainOptions {
         parameters: &[Parameter],
         buffers: &mut Buffers,
     ) {
-        let schedule = self.pipeline_schedule(stage);
-        let schedule = schedule.expect("the options were checked");
-        let chunks = self.layout.num_virtual_stages_per_pipeline_rank;
-        let flights = (0..chunks).map(|chunk| u64::from(places(self, &schedule, chunk)));
-        let in_flight: u64 = flights.sum();
+        let in_flight = self.in_flight(stage);
         let layers = u64::from(self.model.layers_per_stage());
         match self.cuda_graph_impl {
             CudaGraphImpl::None => {}

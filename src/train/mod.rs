@@ -32,7 +32,7 @@ pub use batch::{Batch, vocabulary_segments};
 pub use bucket::{Bucket, ChunkRange, FlatLayout, chunk_buffers};
 pub use canonical::{CanonicalError, CanonicalState, StateDifference};
 pub use checkpoint::{Checkpoint, RankState};
-pub use collectives::{StepCollective, elements, parameters, stage_buffers, step_collectives};
+pub use collectives::{StepCollective, elements, parameters, step_collectives};
 pub use contributions::Contributions;
 pub use corpus::{BUILT_IN_TEXT, Corpus, CorpusError};
 pub use generation::CheckpointRoot;

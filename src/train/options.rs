@@ -353,13 +353,12 @@ impl TrainOptions {
     fn check_cuda_graphs(&self) -> Result<(), OptionsError> {
         let draws = self.model.hidden_dropout > 0.0 || self.model.attention_dropout > 0.0;
         let keeps_all = self.recompute == Recompute::Nothing && self.cpu_offloading_num_layers == 0;
-        let has_one_stage = self.layout.virtual_stages() == 1;
-        let (is_sound, plain) = match self.cuda_graph_impl {
+        let suits_stages = match self.cuda_graph_impl {
             CudaGraphImpl::None => return Ok(()),
-            CudaGraphImpl::Local => (true, !draws && keeps_all),
-            CudaGraphImpl::TransformerEngine => (has_one_stage, !draws && keeps_all),
+            CudaGraphImpl::Local => true,
+            CudaGraphImpl::TransformerEngine => self.layout.virtual_stages() == 1,
         };
-        match is_sound && plain && self.torch_ddp.is_none() {
+        match suits_stages && !draws && keeps_all && self.torch_ddp.is_none() {
             true => Ok(()),
             false => Err(OptionsError::CudaGraphs),
         }

@@ -327,3 +327,29 @@ pub fn distance(have: &[f32], want: &[f64]) -> (f64, f64) {
     }
     (greatest / top, (squares / norm).sqrt())
 }
+
+/// All of each rank's training state, and the bits of the metrics.
+pub type Trained = (BTreeMap<u32, Vec<u32>>, BTreeMap<(u32, String), u32>);
+
+/// What `steps` of training come to, from seeded parameters. The run has no hazard.
+pub fn trained(options: &TrainOptions, steps: u32) -> Trained {
+    let (corpus, initial) = (small_corpus(options), Initial::Seeded(7));
+    let (record, mut seen) = train(options, &corpus, &initial, steps, read_state);
+    let metrics = record.metrics.into_iter();
+    let metrics = metrics.map(|(key, value)| (key, value.to_bits())).collect();
+    (seen.remove(&(steps - 1)).expect("it ran"), metrics)
+}
+
+fn read_state(rank: &mut Rank, trainer: &Trainer, _: u32) -> Result<Vec<u32>, RankError> {
+    let optimizer = &trainer.optimizer;
+    let mut words = Vec::new();
+    for tensor in [
+        trainer.store().values,
+        optimizer.main_params,
+        optimizer.exp_avg,
+        optimizer.exp_avg_sq,
+    ] {
+        words.extend(rank.read("state", tensor)?);
+    }
+    Ok(words)
+}

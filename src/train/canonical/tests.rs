@@ -4,12 +4,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::ReshardFault;
-use crate::model::{ModelShape, Orders, Parameter, Partition, Recompute, stage_parameters};
+use crate::model::{ModelShape, Orders, Parameter, Partition, stage_parameters};
 use crate::numerics::Dtype;
-use crate::recipe::{CudaGraphImpl, LrDecayStyle, Normalization, PositionEmbedding};
+use crate::recipe::{Normalization, PositionEmbedding};
 use crate::train::bucket::FlatLayout;
 use crate::train::checkpoint::{Checkpoint, RankState};
 use crate::train::layout::Layout;
+use crate::train::options::tests::options as plain_options;
 
 const LAYERS: u32 = 4;
 
@@ -87,34 +88,9 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Plain) -> TrainOptions {
         microbatch_group_size_per_virtual_pipeline_stage: 1,
         global_batch_size: 24,
         use_distributed_optimizer: sharded,
-        grad_reduce_in_bf16: false,
-        ddp_reduce_scatter_with_fp32_accumulation: false,
         ddp_bucket_size: bucket,
         overlap_grad_reduce: bucket.is_some(),
-        align_grad_reduce: true,
-        overlap_param_gather: false,
-        align_param_gather: true,
-        torch_ddp: None,
-        lr: 1e-3,
-        lr_decay_style: LrDecayStyle::Constant,
-        lr_decay_iters: 8,
-        lr_warmup_iters: 0,
-        min_lr: 0.0,
-        adam_beta1: 0.9,
-        adam_beta2: 0.95,
-        adam_eps: 1e-8,
-        weight_decay: 0.1,
-        clip_grad: 1.0,
-        seed: 1,
-        recompute: Recompute::Nothing,
-        data_parallel_random_init: false,
-        num_workers: 0,
-        epoch_samples: None,
-        async_save: false,
-        cpu_offloading_num_layers: 0,
-        cpu_offloading_double_buffering: false,
-        cuda_graph_impl: CudaGraphImpl::None,
-        cuda_graph_warmup_steps: 3,
+        ..plain_options()
     };
     options.check().expect("a sound layout");
     options

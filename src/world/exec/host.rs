@@ -3,7 +3,6 @@
 
 use crate::world::command::{Command, Issued};
 use crate::world::error::WorldError;
-use crate::world::observer::UploadNode;
 use crate::world::rank::{HOST, Park};
 
 use super::QueryPoint;
@@ -54,23 +53,15 @@ impl Coordinator<'_> {
         written: &mut Vec<Written>,
     ) -> Result<(), WorldError> {
         let failed = |source| at(&rank.to_string(), &issued.site.to_string(), source);
-        let span = |tensor| self.ranks[rank as usize].memory.span(tensor);
         match &issued.command {
             Command::HostRead { from } => {
-                let words = self.engine.read(span(*from)).map_err(failed)?;
+                let span = self.ranks[rank as usize].memory.span(*from);
+                let words = self.engine.read(span).map_err(failed)?;
                 self.on_read(rank, *from);
                 self.ranks[rank as usize].read_words = Some(words);
             }
             Command::HostWrite { to, words } => {
-                let span = span(*to);
-                let node = UploadNode {
-                    rank,
-                    site: &issued.site,
-                    span,
-                    words,
-                };
-                let seen = self.observer.on_upload(&node, self.engine);
-                seen.and_then(|()| self.engine.write(span, words))
+                self.upload(rank, &issued.site, *to, words)
                     .map_err(failed)?;
                 self.on_write(rank, *to);
                 written.push(self.written(rank, issued, *to));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::{CopyWords, Launch};
+use crate::engine::{CopyWords, EngineError, Launch};
 use crate::plan::{Arithmetic, Init, Plan, local};
 use crate::world::command::{Command, Issued, LocalFold};
 use crate::world::error::WorldError;
@@ -196,16 +196,7 @@ impl Coordinator<'_> {
                 (result, Some(*to))
             }
             Command::Upload { to, words } => {
-                let span = memory.span(*to);
-                let node = UploadNode {
-                    rank,
-                    site: &issued.site,
-                    span,
-                    words,
-                };
-                let seen = self.observer.on_upload(&node, self.engine);
-                let result = seen.and_then(|()| self.engine.write(span, words));
-                (result, Some(*to))
+                (self.upload(rank, &issued.site, *to, words), Some(*to))
             }
             Command::Read { from } => {
                 let words = self.engine.read(memory.span(*from));
@@ -221,6 +212,25 @@ impl Coordinator<'_> {
             written.push(self.written(rank, issued, tensor));
         }
         Ok(())
+    }
+
+    /// Writes words from the host.
+    pub(super) fn upload(
+        &mut self,
+        rank: u32,
+        site: &Arc<Site>,
+        to: Tensor,
+        words: &[u32],
+    ) -> Result<(), EngineError> {
+        let span = self.ranks[rank as usize].memory.span(to);
+        let node = UploadNode {
+            rank,
+            site,
+            span,
+            words,
+        };
+        self.observer.on_upload(&node, self.engine)?;
+        self.engine.write(span, words)
     }
 
     fn local_fold(&mut self, rank: u32, issued: &Issued, fold: &LocalFold) -> FoldNode {
