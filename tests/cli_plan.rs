@@ -241,6 +241,27 @@ fn what_nothing_pins_is_told() {
     assert!(!known["assumed"].to_string().contains("rings within a node"));
 }
 
+/// A difference rests on what is assumed of either side; of one alone, its name is told.
+#[test]
+fn what_a_difference_rests_on_is_told() {
+    let sides = |topology| {
+        let sides = ["--topology", BLOCK, "--topology", topology];
+        plan(&[&["diff", QUICKSTART], &sides[..]].concat())
+    };
+    let human = |topology| String::from_utf8(sides(topology).stdout).expect("text");
+    let (one, both) = (human("topologies/dgx-h100-2.toml"), human(PLANE));
+    assert!(
+        one.contains("\n  - block-2x8: the rings within a node"),
+        "{one}"
+    );
+    assert!(
+        one.contains("\n  - the protocol NCCL would choose"),
+        "{one}"
+    );
+    assert!(both.contains("\n  - the rings within a node"), "{both}");
+    assert_eq!(both.matches("the rings within a node").count(), 1, "{both}");
+}
+
 /// Every key of the objects is in the documentation.
 #[test]
 fn documented_keys_are_all_keys() {

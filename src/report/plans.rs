@@ -11,6 +11,8 @@ use crate::recipe::nccl::Protocol;
 
 /// Digits of a hash that people are shown.
 const SHORT_HASH: usize = 16;
+/// What stands above a list of assumptions.
+const ASSUMED: &str = "assumed, as neither the job nor the topology says it:\n";
 /// Ranges that people are shown of a difference.
 const RANGES_SHOWN: usize = 3;
 
@@ -74,7 +76,7 @@ impl NamedPlans<'_> {
     fn foundations(&self) -> String {
         let mut text = format!("basis: {PLAN_BASIS}\n");
         if !self.plans.assumed.is_empty() {
-            text.push_str("assumed, as neither the job nor the topology says it:\n");
+            text.push_str(ASSUMED);
         }
         for one in &self.plans.assumed {
             let _ = writeln!(text, "  - {one}");
@@ -370,8 +372,30 @@ pub fn diff_to_human(
             equal.join(", ")
         );
     }
-    let _ = writeln!(text, "basis: {PLAN_BASIS}");
+    text.push_str(&both_foundations(a, b));
     Ok(text)
+}
+
+/// What both sides rest on: what is assumed of one of them alone is told with its name.
+fn both_foundations(a: &NamedPlans<'_>, b: &NamedPlans<'_>) -> String {
+    let (mine, theirs) = (&a.plans.assumed, &b.plans.assumed);
+    if mine == theirs {
+        return a.foundations();
+    }
+    let mut text = format!("basis: {PLAN_BASIS}\n");
+    text.push_str(ASSUMED);
+    for one in mine {
+        let of = if theirs.contains(one) {
+            String::new()
+        } else {
+            format!("{}: ", a.side())
+        };
+        let _ = writeln!(text, "  - {of}{one}");
+    }
+    for one in theirs.iter().filter(|one| !mine.contains(one)) {
+        let _ = writeln!(text, "  - {}: {one}", b.side());
+    }
+    text
 }
 
 /// The same for programs.
