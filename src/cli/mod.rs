@@ -13,6 +13,7 @@ mod progress;
 mod prover;
 mod regression;
 mod replay;
+mod save;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

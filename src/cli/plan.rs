@@ -8,7 +8,6 @@ use serde_json::json;
 use super::JobArgs;
 use super::output::{self, ObjectFormat, warn};
 use crate::diagnostic::{Diagnostic, Place, Source, nearest};
-use crate::plan::PLAN_BASIS;
 use crate::prove::job_plans::{CollectivePlans, JobPlans, differences};
 use crate::recipe::Recipe;
 use crate::recipe::nccl::SIMULATED;
@@ -285,7 +284,7 @@ fn hash(args: &HashArgs) -> Result<Exit, Vec<Diagnostic>> {
         true => output::write_json(&json!({
             "recipe": given.name(),
             "topology": plans.allocation().name,
-            "basis": PLAN_BASIS,
+            "basis": plans.basis(),
             "assumed": plans.assumed,
             "hash": hash,
         })),

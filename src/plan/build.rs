@@ -213,7 +213,7 @@ fn nccl(
         ..
     } = Chosen::of(environment, communicator, request)?;
     match (request.collective, algorithm) {
-        (Collective::AllReduce, Algorithm::Tree) => Ok(tree_all_reduce(communicator, parts)),
+        (Collective::AllReduce, Algorithm::Tree) => tree_all_reduce(communicator, parts),
         (Collective::AllReduce, _) => ring_all_reduce(
             communicator,
             parts,
@@ -233,16 +233,23 @@ fn nccl(
     }
 }
 
-fn tree_all_reduce(communicator: &Communicator, parts: Vec<(Channel, Range<u64>)>) -> Vec<Piece> {
+fn tree_all_reduce(
+    communicator: &Communicator,
+    parts: Vec<(Channel, Range<u64>)>,
+) -> Result<Vec<Piece>, PlanError> {
     let mut known: BTreeMap<Channel, Tree> = BTreeMap::new();
-    let piece = |(channel, range)| {
-        let tree = known
-            .entry(channel)
-            .or_insert_with(|| communicator.tree(channel))
-            .clone();
-        Piece { range, tree }
-    };
-    parts.into_iter().map(piece).collect()
+    let mut pieces = Vec::new();
+    for (channel, range) in parts {
+        let tree = match known.get(&channel) {
+            Some(tree) => tree.clone(),
+            None => communicator.tree(channel).ok_or(PlanError::NoTrees {
+                ranks: communicator.ranks(),
+            })?,
+        };
+        known.insert(channel, tree.clone());
+        pieces.push(Piece { range, tree });
+    }
+    Ok(pieces)
 }
 
 fn ring_all_reduce(

@@ -85,6 +85,11 @@ pub enum PlanError {
     Twice { rank: u32 },
     #[error("{elements} elements do not divide into {ranks} blocks")]
     UnevenBlocks { elements: u64, ranks: u32 },
+    #[error(
+        "the topology has the rings of a communicator of {ranks} ranks as they were recorded, but \
+         not its trees"
+    )]
+    NoTrees { ranks: u32 },
     #[error("root {root} of {ranks} ranks")]
     NoSuchRoot { root: u32, ranks: u32 },
     #[error("{reduction:?} of {dtype} by {collective:?} is not supported: {reason}")]
