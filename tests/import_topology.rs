@@ -6,8 +6,14 @@ mod command;
 mod graph_xml;
 #[path = "import_topology/info_log.rs"]
 mod info_log;
+#[path = "import_topology/machines.rs"]
+mod machines;
+#[path = "import_topology/mutated.rs"]
+mod mutated;
 #[path = "import_topology/refused.rs"]
 mod refused;
+#[path = "import_topology/refused_machines.rs"]
+mod refused_machines;
 #[path = "support/shared.rs"]
 mod shared;
 #[path = "support/symbols.rs"]

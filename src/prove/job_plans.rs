@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::job::BucketError;
 use crate::plan::{
-    Backend, CarriedOut, Digest, Environment, EnvironmentError, PLAN_BASIS, Plan, PlanError,
-    Request, Selector,
+    Backend, CarriedOut, Digest, Environment, EnvironmentError, OPEN_MPI_BASIS, PLAN_BASIS, Plan,
+    PlanError, Request, Selector,
 };
 use crate::recipe::{DataParallelKind, DistributedBackend, Recipe};
 use crate::topology::{Allocation, ChannelGraph, MissingOrders};
@@ -63,9 +63,27 @@ pub struct JobPlans {
 }
 
 impl JobPlans {
+    /// The plans of the recipe's own library.
+    ///
     /// # Errors
     /// What NCCL would not take, or what is not modelled.
     pub fn of(recipe: &Recipe, allocation: Allocation) -> Result<JobPlans, JobPlanError> {
+        let backend = match recipe.distributed_backend {
+            DistributedBackend::Nccl => Backend::Nccl,
+            DistributedBackend::Gloo => Backend::Gloo,
+        };
+        JobPlans::by(backend, recipe, allocation)
+    }
+
+    /// The plans of a job whose collectives a library carries out, whatever the recipe says.
+    ///
+    /// # Errors
+    /// As for [`JobPlans::of`].
+    pub fn by(
+        backend: Backend,
+        recipe: &Recipe,
+        allocation: Allocation,
+    ) -> Result<JobPlans, JobPlanError> {
         if recipe.ddp == DataParallelKind::Torch {
             return Err(JobPlanError::TorchBuckets);
         }
@@ -81,19 +99,20 @@ impl JobPlans {
         let communicators = options.layout.communicators();
         let collectives = step_collectives(&options)?;
         let mut recorded = Groups::of(&collectives, &communicators, &allocation);
-        if recipe.distributed_backend == DistributedBackend::Gloo {
+        if backend != Backend::Nccl {
             recorded.recorded = 0;
         }
         let mut plans = JobPlans {
             collectives: Vec::new(),
-            assumed: assumed(recipe, &environment, &allocation, recorded),
+            assumed: match backend {
+                Backend::Nccl => assumed(recipe, &environment, &allocation, recorded),
+                Backend::Gloo => Vec::new(),
+                Backend::OpenMpi => open_mpi_assumed(),
+            },
             recorded,
             communicators,
             selector: Selector::new(allocation, environment),
-            backend: match recipe.distributed_backend {
-                DistributedBackend::Nccl => Backend::Nccl,
-                DistributedBackend::Gloo => Backend::Gloo,
-            },
+            backend,
         };
         for collective in collectives {
             let name = collective.name.clone();
@@ -109,6 +128,9 @@ impl JobPlans {
 
     /// What the plans rest on.
     pub fn basis(&self) -> String {
+        if self.backend == Backend::OpenMpi {
+            return OPEN_MPI_BASIS.to_string();
+        }
         match self.recorded {
             Groups { recorded: 0, .. } => PLAN_BASIS.to_string(),
             Groups { recorded, all } => format!(
@@ -200,9 +222,6 @@ fn assumed(
     allocation: &Allocation,
     groups: Groups,
 ) -> Vec<String> {
-    if recipe.distributed_backend == DistributedBackend::Gloo {
-        return Vec::new();
-    }
     let mut list = environment.assumed(&recipe.nccl_reductions());
     let is_set = |name: &str| recipe.env.get(name).is_some_and(|value| !value.is_empty());
     let Groups { recorded, all } = groups;
@@ -249,6 +268,17 @@ fn assumed(
     let variables = recipe.variables_not_covered();
     list.extend(variables.map(|(name, what)| format!("that {name} changes no plan: {what}")));
     list
+}
+
+/// The same of Open MPI.
+fn open_mpi_assumed() -> Vec<String> {
+    let list = [
+        "that coll/tuned carries collectives out (not han, adapt, ucc, hcoll or cuda), and no \
+         OMPI_MCA_coll_tuned variable chooses an algorithm",
+        "that reduce-scatters are MPI_Reduce_scatter_block of equal blocks",
+        "that no maximum meets a NaN, or zeros of both signs",
+    ];
+    list.map(str::to_string).to_vec()
 }
 
 /// How many groups of several ranks add, and of how many the rings and trees were recorded.

@@ -127,8 +127,8 @@ fn not_covered(reader: &mut Reader<'_>) -> Vec<String> {
     sentences
 }
 
-/// The recipe: a table, or a file with the table `override` on top. `of_table` says how large it may
-/// be.
+/// The recipe: a table, or a file with the table `override` on top. `of_table` says how large it
+/// may be.
 pub(super) fn recipe(
     reader: &mut Reader<'_>,
     site: &Site<'_>,

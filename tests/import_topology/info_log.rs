@@ -226,3 +226,30 @@ fn a_log_of_two_communicators_becomes_an_allocation() {
     let machine = |logs: &[Source]| imported(logs, &Given::default()).1.machine;
     assert_eq!(machine(&twice), machine(&logs));
 }
+
+/// NCCL counts hosts that NVLink joins as one node. Which ones is taken from the order of the hosts
+/// only where that numbers their ranks as NCCL does.
+#[test]
+fn hosts_that_nvlink_joins_are_known_by_the_numbers_of_their_ranks() {
+    let domain = |numbers: [u32; 4]| {
+        let log = |name| {
+            let mut text = fixture(name).text.to_string();
+            for (rank, number) in numbers.into_iter().enumerate() {
+                let own = format!("rank {rank} nRanks 4 nNodes");
+                let of = rank % 2;
+                let from = format!("{own} 2 localRanks 2 localRank {of}");
+                text = text.replace(&from, &format!("{own} 1 localRanks 4 localRank {number}"));
+            }
+            Source::new(name, text)
+        };
+        let logs = [log("two-hosts-0.log"), log("two-hosts-1.log")];
+        let (_, imported) = imported(&logs, &Given::default());
+        let says = imported
+            .notes
+            .iter()
+            .any(|note| note.contains("is not told"));
+        (imported.machine.topology().hosts_per_nvlink_domain, says)
+    };
+    assert_eq!(domain([0, 1, 2, 3]), (2, false));
+    assert_eq!(domain([0, 1, 0, 1]), (1, true));
+}

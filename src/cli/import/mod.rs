@@ -26,7 +26,7 @@ enum What {
     /// A Megatron-LM configuration: a functional test's model_config.yaml, a job log with its block
     /// of arguments, a launch line or script
     Recipe(RecipeArgs),
-    /// What other tools know of machines: NCCL's graph files and INFO logs, ...
+    /// What other tools know of machines: NCCL, RCCL, nvidia-smi, Slurm, ibnetdiscover, simulators
     Topology(topology::TopologyArgs),
 }
 

@@ -1,30 +1,74 @@
 //! Which tool wrote a file, by its content.
 
-use super::Refused;
+use super::{
+    Refused, astra_sim, host_file, ibnetdiscover, nvidia_smi, simai, slurm_conf, slurm_yaml,
+};
 use crate::diagnostic::{Diagnostic, Place, Source};
 
 /// A form of files that are imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
+    /// `graphs`.
     GraphXml,
+    /// `system`, of NCCL or RCCL.
+    MachineXml,
     InfoLog,
+    NvidiaSmi,
+    SlurmConf,
+    SlurmYaml,
+    AstraSim,
+    SimAi,
+    IbNetDiscover,
+    RankFile,
+    HostFile,
 }
 
 impl Form {
-    /// All forms, in the order in which they are looked for.
-    pub const ALL: [Form; 2] = [Form::GraphXml, Form::InfoLog];
+    /// All forms, in the order in which they are looked for: those that say least of themselves
+    /// come last.
+    pub const ALL: [Form; 11] = [
+        Form::GraphXml,
+        Form::MachineXml,
+        Form::InfoLog,
+        Form::NvidiaSmi,
+        Form::IbNetDiscover,
+        Form::SlurmConf,
+        Form::SlurmYaml,
+        Form::AstraSim,
+        Form::SimAi,
+        Form::RankFile,
+        Form::HostFile,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
             Form::GraphXml => "NCCL graph XML",
+            Form::MachineXml => "NCCL or RCCL topology XML",
             Form::InfoLog => "NCCL INFO log",
+            Form::NvidiaSmi => "nvidia-smi topo -m",
+            Form::SlurmConf => "Slurm topology.conf",
+            Form::SlurmYaml => "Slurm topology.yaml",
+            Form::AstraSim => "ASTRA-sim network YAML",
+            Form::SimAi => "SimAI topology",
+            Form::IbNetDiscover => "ibnetdiscover",
+            Form::RankFile => "rank file",
+            Form::HostFile => "host file",
         }
     }
 
     fn is_of(self, text: &str) -> bool {
         match self {
             Form::GraphXml => first_tag(text) == Some("graphs"),
+            Form::MachineXml => first_tag(text) == Some("system"),
             Form::InfoLog => text.contains(" NCCL INFO "),
+            Form::NvidiaSmi => nvidia_smi::is_matrix(text),
+            Form::SlurmConf => slurm_conf::is_conf(text),
+            Form::SlurmYaml => slurm_yaml::is_yaml(text),
+            Form::AstraSim => astra_sim::is_network(text),
+            Form::SimAi => simai::is_topology(text),
+            Form::IbNetDiscover => ibnetdiscover::is_fabric(text),
+            Form::RankFile => host_file::is_rank_file(text),
+            Form::HostFile => host_file::is_host_file(text),
         }
     }
 }

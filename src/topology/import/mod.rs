@@ -3,11 +3,21 @@
 //! The form is found by content. What a file does not tell is not guessed: it is asked for, or said
 //! in the comments of what is written.
 
+mod astra_sim;
+mod cluster;
 mod form;
 mod graph_xml;
+mod host_file;
+mod ibnetdiscover;
 mod info_log;
+mod machine_xml;
+mod nvidia_smi;
+mod simai;
+mod slurm_conf;
+mod slurm_yaml;
 mod write;
 mod xml;
+mod yaml;
 
 use std::path::Path;
 
@@ -80,7 +90,16 @@ pub fn import(sources: &[Source], given: &Given) -> Result<(Form, Imported), Box
     let form = form::of_all(sources)?;
     let imported = match form {
         Form::GraphXml => graph_xml::import(sources, given),
+        Form::MachineXml => machine_xml::import(sources, given),
         Form::InfoLog => info_log::import(sources, given),
+        Form::NvidiaSmi => nvidia_smi::import(sources, given),
+        Form::SlurmConf => slurm_conf::import(sources, given),
+        Form::SlurmYaml => slurm_yaml::import(sources, given),
+        Form::AstraSim => astra_sim::import(sources, given),
+        Form::SimAi => simai::import(sources, given),
+        Form::IbNetDiscover => ibnetdiscover::import(sources, given),
+        Form::RankFile => host_file::import_ranks(sources, given),
+        Form::HostFile => host_file::import_hosts(sources, given),
     }?;
     if let Machine::Topology(topology) = &imported.machine {
         let found = u64::from(topology.hosts) * u64::from(topology.gpus_per_host);
@@ -93,6 +112,14 @@ pub fn import(sources: &[Source], given: &Given) -> Result<(Form, Imported), Box
         }
     }
     Ok((form, imported))
+}
+
+/// Of a form of which one file says all.
+fn second_file(sources: &[Source]) -> Refused {
+    let second = sources.get(1).unwrap_or(&sources[0]);
+    let place = Place::new(second, 0..second.text.lines().next().map_or(0, str::len));
+    let finding = Diagnostic::error("one-file", "one file of this form says all");
+    Box::new(finding.at(&place, "the second one"))
 }
 
 /// The name of what is made: the given one, or the first file's.

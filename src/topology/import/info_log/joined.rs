@@ -38,6 +38,8 @@ pub(super) struct Join {
     pub id: Option<String>,
     pub split: Option<(String, String, String)>,
     pub nodes: Option<u32>,
+    /// Its number among the ranks of its node.
+    pub local_rank: Option<u32>,
     /// Of each channel, the rank before and the rank after.
     pub rings: BTreeMap<u32, (u32, u32, At)>,
     pub branches: BTreeMap<u32, (Branch, At)>,
@@ -61,6 +63,7 @@ impl Join {
             id: None,
             split: None,
             nodes: None,
+            local_rank: None,
             rings: BTreeMap::new(),
             branches: BTreeMap::new(),
             whole: BTreeMap::new(),
@@ -141,11 +144,12 @@ impl Joins {
                 rank,
                 nranks,
                 nodes,
+                local_rank,
             } => {
                 join.rank.get_or_insert(rank);
                 join.nranks.get_or_insert(nranks);
                 join.comm.get_or_insert_with(|| comm.to_string());
-                join.nodes = Some(nodes);
+                (join.nodes, join.local_rank) = (Some(nodes), local_rank);
             }
             Event::Ring {
                 channel,

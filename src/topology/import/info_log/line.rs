@@ -49,6 +49,7 @@ pub(super) enum Event<'a> {
         rank: u32,
         nranks: u32,
         nodes: u32,
+        local_rank: Option<u32>,
     },
     Ring {
         channel: u32,
@@ -228,7 +229,8 @@ fn identity(text: &str) -> Option<Event<'_>> {
 /// `comm 0x7f rank 1 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0`
 fn nodes(text: &str) -> Option<Event<'_>> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [
+    let head = words.get(..8)?;
+    let &[
         "comm",
         comm,
         "rank",
@@ -237,16 +239,17 @@ fn nodes(text: &str) -> Option<Event<'_>> {
         nranks,
         "nNodes",
         nodes,
-        ..,
-    ] = words[..]
+    ] = head
     else {
         return None;
     };
+    let mut rest = words.iter().skip_while(|word| **word != "localRank");
     Some(Event::Nodes {
         comm,
         rank: rank.parse().ok()?,
         nranks: nranks.parse().ok()?,
         nodes: nodes.parse().ok()?,
+        local_rank: rest.nth(1).and_then(|rank| rank.parse().ok()),
     })
 }
 

@@ -191,9 +191,12 @@ fn processes(
             missing.len(),
             world.nranks
         );
-        let finding = known.at.refused(sources, "missing-ranks", message).with_help(
-            "give the logs of all ranks; NCCL_DEBUG_FILE=nccl.%h.%p.log writes one for each process",
-        );
+        let finding = known
+            .at
+            .refused(sources, "missing-ranks", message)
+            .with_help(
+                "give the logs of all ranks; NCCL_DEBUG_FILE=nccl.%h.%p.log writes one a process",
+            );
         return Err(Box::new(finding));
     }
     let mut ranks = BTreeMap::new();
@@ -236,6 +239,17 @@ fn members(
     Ok(members)
 }
 
+/// Of each rank its number among the ranks of its node, where so many hosts are one.
+fn numbered(slots: &[Slot], hosts_per_node: u32) -> Vec<u32> {
+    let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+    let number = |slot: &Slot| {
+        let count = counts.entry(slot.host / hosts_per_node).or_default();
+        *count += 1;
+        *count - 1
+    };
+    slots.iter().map(number).collect()
+}
+
 /// Hosts in the order of their first ranks, GPUs in the order of their devices.
 fn placed(
     world: &Communicator<'_>,
@@ -268,10 +282,15 @@ fn placed(
         Some(nodes) if nodes > 0 && nodes < count && count.is_multiple_of(nodes) => count / nodes,
         _ => 1,
     };
+    // Hosts are joined as they stand only where that numbers the ranks of a node as NCCL does.
+    let own = numbered(&slots, domain);
+    let mut joins = own.iter().zip(world.ranks.values());
+    let is_as_numbered = joins.all(|(own, join)| join.local_rank == Some(*own));
+    let domain = if is_as_numbered { domain } else { 1 };
     if let Some(nodes) = nodes.filter(|nodes| *nodes * domain != count) {
         notes.push(format!(
-            "NCCL counts {nodes} nodes, the host names {count}: of what is not recorded the rings \
-             would be built on hosts"
+            "NCCL counts {nodes} nodes, the host names {count}: hosts_per_nvlink_domain is not \
+             told, and of what is not recorded the rings would be built on hosts"
         ));
     }
     let names: Vec<String> = hosts
