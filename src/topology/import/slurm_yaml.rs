@@ -17,22 +17,7 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
     };
     let document = yaml::parse(source)?;
     let topologies = document.list(source)?;
-    let mut chosen = None;
-    for topology in topologies {
-        let is_default = match topology.get("cluster_default") {
-            Some(node) => matches!(node.text(source)?, "true" | "yes"),
-            None => false,
-        };
-        if is_default || chosen.is_none() {
-            chosen = Some(topology);
-        }
-        if is_default {
-            break;
-        }
-    }
-    let Some(topology) = chosen else {
-        return Err(document.refused(source, "expected a topology"));
-    };
+    let topology = chosen(source, &document)?;
     let mut fabric = Fabric::default();
     let mut is_known = false;
     if let Some(tree) = topology.get("tree") {
@@ -81,6 +66,20 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
         ));
     }
     cluster.into_topology(sources, given)
+}
+
+/// The default of the cluster, else the first one.
+fn chosen<'a>(source: &Source, document: &'a Node) -> Result<&'a Node, Refused> {
+    let mut first = None;
+    for topology in document.list(source)? {
+        if let Some(node) = topology.get("cluster_default")
+            && matches!(node.text(source)?, "true" | "yes")
+        {
+            return Ok(topology);
+        }
+        first.get_or_insert(topology);
+    }
+    first.ok_or_else(|| document.refused(source, "expected a topology"))
 }
 
 /// Switches, blocks or rings: a name, and perhaps `nodes`.
