@@ -241,6 +241,54 @@ fn what_nothing_pins_is_told() {
     assert!(!known["assumed"].to_string().contains("rings within a node"));
 }
 
+/// A difference rests on what is assumed of either side; of one alone, its name is told.
+#[test]
+fn what_a_difference_rests_on_is_told() {
+    let sides = |topology| {
+        let sides = ["--topology", BLOCK, "--topology", topology];
+        plan(&[&["diff", QUICKSTART], &sides[..]].concat())
+    };
+    let human = |topology| String::from_utf8(sides(topology).stdout).expect("text");
+    let (one, both) = (human("topologies/dgx-h100-2.toml"), human(PLANE));
+    assert!(
+        one.contains("\n  - block-2x8: the rings within a node"),
+        "{one}"
+    );
+    assert!(
+        one.contains("\n  - the protocol NCCL would choose"),
+        "{one}"
+    );
+    assert!(both.contains("\n  - the rings within a node"), "{both}");
+    assert_eq!(both.matches("the rings within a node").count(), 1, "{both}");
+}
+
+/// Open MPI adds by rank: where the ranks run changes nothing, and NCCL's variables neither.
+#[test]
+fn open_mpi_adds_wherever_the_ranks_run() {
+    let sides = ["diff", QUICKSTART, "--topology", BLOCK, "--topology", PLANE];
+    let f32 = ["--set", "recipe.bf16=false", "--backend"];
+    let by = |library, code| object(&[&sides[..], &f32, &[library]].concat(), code);
+    assert_eq!(by("open-mpi", 0)["identical"], true);
+    assert_eq!(by("gloo", 0)["identical"], true);
+    assert_eq!(by("nccl", 1)["identical"], false);
+    let show = ["show", QUICKSTART, "--topology", BLOCK];
+    let bucket = [
+        "--collective",
+        "grad_reduce.stage0.bucket0",
+        "--element",
+        "5",
+    ];
+    let open_mpi = [&f32[..], &["open-mpi"]].concat();
+    let said = text(&[&show[..], &bucket, &open_mpi].concat(), 0);
+    // Blocks of 14,592 bytes for four ranks: a butterfly, neighbours first.
+    assert!(said.contains("dp0: ((r0 + r2) + (r4 + r6))"), "{said}");
+    assert!(said.contains("checked against 4.1.4"), "{said}");
+    assert!(
+        said.contains("coll/tuned carries collectives out"),
+        "{said}"
+    );
+}
+
 /// Every key of the objects is in the documentation.
 #[test]
 fn documented_keys_are_all_keys() {

@@ -84,7 +84,11 @@ fn every_key_of_a_scenario_and_its_recipe_is_documented() {
 #[test]
 fn every_key_of_an_allocation_file_is_documented() {
     let mut keys = BTreeSet::new();
-    for start in ["", "name = \"a\"\nhosts = [[0]]\n[nccl]\n"] {
+    for start in [
+        "",
+        "name = \"a\"\nhosts = [[0]]\n[nccl]\n",
+        "name = \"a\"\nhosts = [[0]]\n[[communicators]]\n",
+    ] {
         let error = Allocation::from_toml(&format!("{start}{UNKNOWN}")).unwrap_err();
         let message = error.to_string();
         let expected = message.split_once("expected").expect("a list of keys").1;

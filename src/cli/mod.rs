@@ -13,6 +13,7 @@ mod progress;
 mod prover;
 mod regression;
 mod replay;
+mod save;
 mod trace;
 
 use std::path::PathBuf;

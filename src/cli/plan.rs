@@ -8,7 +8,7 @@ use serde_json::json;
 use super::JobArgs;
 use super::output::{self, ObjectFormat, warn};
 use crate::diagnostic::{Diagnostic, Place, Source, nearest};
-use crate::plan::PLAN_BASIS;
+use crate::plan::Backend;
 use crate::prove::job_plans::{CollectivePlans, JobPlans, differences};
 use crate::recipe::Recipe;
 use crate::recipe::nccl::SIMULATED;
@@ -32,6 +32,24 @@ enum What {
     Hash(HashArgs),
 }
 
+/// A library whose orders are known.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Library {
+    Nccl,
+    Gloo,
+    OpenMpi,
+}
+
+impl From<Library> for Backend {
+    fn from(library: Library) -> Backend {
+        match library {
+            Library::Nccl => Backend::Nccl,
+            Library::Gloo => Backend::Gloo,
+            Library::OpenMpi => Backend::OpenMpi,
+        }
+    }
+}
+
 /// A job, and how it is read.
 #[derive(Debug, Args)]
 struct GivenJob {
@@ -43,6 +61,9 @@ struct GivenJob {
     set: Vec<String>,
     #[command(flatten)]
     job: JobArgs,
+    /// The library that carries the collectives out [default: the recipe's]
+    #[arg(long, value_enum, value_name = "LIBRARY")]
+    backend: Option<Library>,
     /// How plans are written to standard output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: ObjectFormat,
@@ -132,7 +153,11 @@ impl GivenJob {
 fn plans(given: &GivenJob, recipe: &Recipe, topology: &Path) -> Result<JobPlans, Vec<Diagnostic>> {
     let allocation = placed(topology, recipe)?;
     let name = allocation.name.clone();
-    JobPlans::of(recipe, allocation).map_err(|error| {
+    let found = match given.backend {
+        Some(library) => JobPlans::by(library.into(), recipe, allocation),
+        None => JobPlans::of(recipe, allocation),
+    };
+    found.map_err(|error| {
         let file = Source::new(given.name(), "");
         let message = format!("{error} (on {name})");
         let finding = Diagnostic::error("no-plan", message);
@@ -285,7 +310,7 @@ fn hash(args: &HashArgs) -> Result<Exit, Vec<Diagnostic>> {
         true => output::write_json(&json!({
             "recipe": given.name(),
             "topology": plans.allocation().name,
-            "basis": PLAN_BASIS,
+            "basis": plans.basis(),
             "assumed": plans.assumed,
             "hash": hash,
         })),

@@ -23,8 +23,12 @@ pub struct Source {
 pub enum SourceError {
     #[error("cannot read `{path}`: {error}")]
     Unreadable { path: String, error: std::io::Error },
-    #[error("`{path}` is {bytes} bytes long; a configuration file has at most {FILE_BYTES_MAX}")]
-    TooLong { path: String, bytes: u64 },
+    #[error("`{path}` is {bytes} bytes long; {} has at most {bytes_max}", kind(*.bytes_max))]
+    TooLong {
+        path: String,
+        bytes: u64,
+        bytes_max: u64,
+    },
     #[error("`{path}` is not UTF-8: byte {offset} starts no character (line {line})")]
     NotText {
         path: String,
@@ -32,6 +36,14 @@ pub enum SourceError {
         /// From 1.
         line: usize,
     },
+}
+
+/// What a file of at most so many bytes is.
+const fn kind(bytes_max: u64) -> &'static str {
+    match bytes_max {
+        FILE_BYTES_MAX => "a configuration file",
+        _ => "a file that is imported",
+    }
 }
 
 impl SourceError {
@@ -62,6 +74,30 @@ pub fn open_regular(path: &Path) -> std::io::Result<std::fs::File> {
         std::io::ErrorKind::InvalidInput,
         message,
     ))
+}
+
+fn bytes_of(path: &Path, bytes_max: u64) -> Result<Vec<u8>, SourceError> {
+    use std::io::Read;
+    let name = path.display().to_string();
+    let unreadable = |error| SourceError::Unreadable {
+        path: name.clone(),
+        error,
+    };
+    let file = open_regular(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    // Taken, not asked for: a file may grow while it is read.
+    file.take(bytes_max + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > bytes_max {
+        let length = std::fs::metadata(path).map_or(bytes.len() as u64, |data| data.len());
+        return Err(SourceError::TooLong {
+            path: name,
+            bytes: length,
+            bytes_max,
+        });
+    }
+    Ok(bytes)
 }
 
 impl Source {
@@ -98,23 +134,8 @@ impl Source {
 
     /// Reads a configuration file of at most [`FILE_BYTES_MAX`] bytes.
     pub fn read(path: &Path) -> Result<Source, SourceError> {
-        use std::io::Read;
         let name = path.display().to_string();
-        let unreadable = |error| SourceError::Unreadable {
-            path: name.clone(),
-            error,
-        };
-        let file = open_regular(path).map_err(unreadable)?;
-        let mut bytes = Vec::new();
-        // Taken, not asked for: a file may grow while it is read.
-        file.take(FILE_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            let bytes = std::fs::metadata(path).map_or(bytes.len() as u64, |data| data.len());
-            return Err(SourceError::TooLong { path: name, bytes });
-        }
-        match String::from_utf8(bytes) {
+        match String::from_utf8(bytes_of(path, FILE_BYTES_MAX)?) {
             Ok(text) => Ok(Source::new(name, text)),
             Err(error) => {
                 let offset = error.utf8_error().valid_up_to();
@@ -127,6 +148,14 @@ impl Source {
                 })
             }
         }
+    }
+
+    /// Reads a file of another tool of at most `bytes_max` bytes. What is no UTF-8 is replaced;
+    /// lines stay where they are.
+    pub fn read_lossy(path: &Path, bytes_max: u64) -> Result<Source, SourceError> {
+        let bytes = bytes_of(path, bytes_max)?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Source::new(path.display().to_string(), text))
     }
 
     /// Line and column of byte `offset`, both from 1; the column counts characters.

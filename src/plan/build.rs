@@ -7,7 +7,7 @@ use crate::numerics::Dtype;
 use crate::plan::channels::{Channel, Communicator};
 use crate::plan::partition::{self, Operation, PartitionedBy};
 use crate::plan::request::{Backend, Collective, MAX_PIECES, PlanError, Reduction, Request};
-use crate::plan::{Arithmetic, Piece, Plan, Tree, all_to_all_sum, gloo, local, ring};
+use crate::plan::{Arithmetic, Piece, Plan, Tree, all_to_all_sum, gloo, local, open_mpi, ring};
 use crate::recipe::nccl::{Algorithm, Environment, Function, Protocol};
 
 /// The plan of one operation of one communicator.
@@ -55,6 +55,7 @@ pub(super) fn build(
                 Collective::Reduce { .. } => gloo::reduce(ranks, elements, dtype.wire_bytes()),
                 _ => gloo::all_reduce(ranks, elements, dtype.wire_bytes()),
             },
+            Backend::OpenMpi => open_mpi(ranks, request)?,
             Backend::Nccl => nccl(environment, communicator, request)?,
         },
     };
@@ -80,6 +81,30 @@ fn check_fp32_accumulation(request: &Request<'_>) -> Result<(), PlanError> {
     })
 }
 
+/// Open MPI's own choice. A reduce-scatter of equal blocks is `MPI_Reduce_scatter_block`.
+fn open_mpi(ranks: u32, request: &Request<'_>) -> Result<Vec<Piece>, PlanError> {
+    if !matches!(request.dtype, Dtype::F32 | Dtype::U32) {
+        return Err(PlanError::Unsupported {
+            collective: request.collective,
+            reduction: request.reduction,
+            dtype: request.dtype,
+            reason: "Open MPI 4.1 has no such type",
+        });
+    }
+    let (elements, bytes) = (request.elements, request.dtype.wire_bytes());
+    Ok(match request.collective {
+        Collective::Reduce { root } => {
+            open_mpi::reduce(ranks, root, elements, bytes, open_mpi::Reduce::Default)
+        }
+        Collective::ReduceScatter => {
+            let count = elements / u64::from(ranks);
+            let algorithm = open_mpi::ReduceScatterBlock::Default;
+            open_mpi::reduce_scatter_block(ranks, count, bytes, algorithm)
+        }
+        _ => open_mpi::all_reduce(ranks, elements, bytes, open_mpi::AllReduce::Default),
+    })
+}
+
 fn arithmetic(request: &Request<'_>, ranks: u32) -> Result<Arithmetic, PlanError> {
     let dtype = request.dtype;
     let sum = Arithmetic::sum(dtype, dtype, dtype);
@@ -101,6 +126,12 @@ fn arithmetic(request: &Request<'_>, ranks: u32) -> Result<Arithmetic, PlanError
                 ..sum
             })
         }
+        (Reduction::Avg, Backend::OpenMpi) => Err(PlanError::Unsupported {
+            collective: request.collective,
+            reduction: request.reduction,
+            dtype,
+            reason: "MPI has no averages",
+        }),
         (Reduction::Avg, Backend::Gloo) => {
             let post_divide_bits = Some((ranks as f32).to_bits());
             Ok(Arithmetic {
@@ -213,7 +244,7 @@ fn nccl(
         ..
     } = Chosen::of(environment, communicator, request)?;
     match (request.collective, algorithm) {
-        (Collective::AllReduce, Algorithm::Tree) => Ok(tree_all_reduce(communicator, parts)),
+        (Collective::AllReduce, Algorithm::Tree) => tree_all_reduce(communicator, parts),
         (Collective::AllReduce, _) => ring_all_reduce(
             communicator,
             parts,
@@ -233,16 +264,23 @@ fn nccl(
     }
 }
 
-fn tree_all_reduce(communicator: &Communicator, parts: Vec<(Channel, Range<u64>)>) -> Vec<Piece> {
+fn tree_all_reduce(
+    communicator: &Communicator,
+    parts: Vec<(Channel, Range<u64>)>,
+) -> Result<Vec<Piece>, PlanError> {
     let mut known: BTreeMap<Channel, Tree> = BTreeMap::new();
-    let piece = |(channel, range)| {
-        let tree = known
-            .entry(channel)
-            .or_insert_with(|| communicator.tree(channel))
-            .clone();
-        Piece { range, tree }
-    };
-    parts.into_iter().map(piece).collect()
+    let mut pieces = Vec::new();
+    for (channel, range) in parts {
+        let tree = match known.get(&channel) {
+            Some(tree) => tree.clone(),
+            None => communicator.tree(channel).ok_or(PlanError::NoTrees {
+                ranks: communicator.ranks(),
+            })?,
+        };
+        known.insert(channel, tree.clone());
+        pieces.push(Piece { range, tree });
+    }
+    Ok(pieces)
 }
 
 fn ring_all_reduce(

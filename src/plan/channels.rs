@@ -3,24 +3,35 @@
 //! Read in NCCL 2.30.7 (`graph/connect.cc`): node order is the order of first appearance when the
 //! communicator's ranks are scanned from 0; a ring joins the nodes' orders of its channel; every
 //! search channel becomes two channels, with the same ring and with one of the two trees each.
+//! Where the allocation has the rings and trees of the communicator as they were recorded, nothing
+//! is made: they are taken.
 
 use std::sync::Arc;
 
 use crate::plan::Tree;
 use crate::plan::nccl_tree::{self, Half};
 use crate::plan::ring::Ring;
-use crate::topology::{Allocation, TreePattern};
+use crate::topology::{Allocation, RecordedChannel, RecordedChannels, TreePattern};
 
 /// One communicator as its algorithms see it. Ranks are group-local throughout: groups of the same
 /// shape are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Communicator {
     ranks: u32,
-    /// Ring of each search channel, rank 0 first. Equal rings share their memory.
+    /// Ring of each search channel (of each channel, if recorded), rank 0 first. Equal rings share
+    /// their memory.
     rings: Vec<Ring>,
-    /// Chain of each node, for each search channel.
-    chains: Vec<Vec<Vec<u32>>>,
-    pattern: TreePattern,
+    trees: Trees,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trees {
+    Built {
+        /// Chain of each node, for each search channel.
+        chains: Vec<Vec<Vec<u32>>>,
+        pattern: TreePattern,
+    },
+    Recorded(Arc<RecordedChannels>),
 }
 
 impl Communicator {
@@ -28,6 +39,9 @@ impl Communicator {
     /// placed by the allocation.
     pub fn new(allocation: &Allocation, members: &[u32]) -> Communicator {
         assert!(!members.is_empty(), "a communicator has at least one rank");
+        if let Some(known) = allocation.recorded.of(members) {
+            return Communicator::recorded(members.len() as u32, known);
+        }
         let nodes = nodes(allocation, members);
         let graph = &allocation.topology.graph;
         let mut rings: Vec<Ring> = Vec::new();
@@ -52,8 +66,17 @@ impl Communicator {
         Communicator {
             ranks: members.len() as u32,
             rings,
-            chains,
-            pattern,
+            trees: Trees::Built { chains, pattern },
+        }
+    }
+
+    fn recorded(ranks: u32, known: &Arc<RecordedChannels>) -> Communicator {
+        let rings: Vec<Ring> = known.rings.iter().map(|ring| ring[..].into()).collect();
+        let of_channel = |channel: &RecordedChannel| rings[channel.ring as usize].clone();
+        Communicator {
+            ranks,
+            rings: known.channels.iter().map(of_channel).collect(),
+            trees: Trees::Recorded(known.clone()),
         }
     }
 
@@ -66,21 +89,32 @@ impl Communicator {
         &self.rings[channel.search as usize]
     }
 
-    /// The all-reduce tree of one of `channels`.
-    pub fn tree(&self, channel: Channel) -> Tree {
-        nccl_tree::all_reduce(
-            &self.chains[channel.search as usize],
-            self.pattern,
-            channel.half,
-        )
+    /// The all-reduce tree of one of `channels`; `None` where rings were recorded without trees.
+    pub fn tree(&self, channel: Channel) -> Option<Tree> {
+        let place = channel.search as usize;
+        match &self.trees {
+            Trees::Built { chains, pattern } => Some(nccl_tree::all_reduce(
+                &chains[place],
+                *pattern,
+                channel.half,
+            )),
+            Trees::Recorded(known) => {
+                let tree = known.channels[place].tree?;
+                Some(nccl_tree::recorded(&known.trees[tree as usize]))
+            }
+        }
     }
 
-    /// The communicator's channels: two for each search channel, cut to `NCCL_MAX_NCHANNELS`, then
-    /// filled up to `NCCL_MIN_NCHANNELS` with copies of channel c - (count before).
+    /// The communicator's channels: two for each search channel, or those that were recorded, cut
+    /// to `NCCL_MAX_NCHANNELS`, then filled up to `NCCL_MIN_NCHANNELS` with copies of channel
+    /// c - (count before).
     pub fn channels(&self, min: u32, max: u32) -> Vec<Channel> {
         let search = 0..self.rings.len() as u32;
         let half = |half| search.clone().map(move |search| Channel { search, half });
-        let mut channels: Vec<Channel> = half(Half::First).chain(half(Half::Second)).collect();
+        let mut channels: Vec<Channel> = match self.trees {
+            Trees::Built { .. } => half(Half::First).chain(half(Half::Second)).collect(),
+            Trees::Recorded(_) => half(Half::First).collect(),
+        };
         channels.truncate(max.max(1) as usize);
         let before = channels.len();
         for channel in before..(min as usize).max(before) {
@@ -90,7 +124,7 @@ impl Communicator {
     }
 }
 
-/// What a channel was made from.
+/// What a channel was made from; of recorded ones, `search` is the channel's own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Channel {
     pub search: u32,

@@ -8,6 +8,8 @@
 //! alone does not tell it from a single-rank child's value that comes up later, so a fused average
 //! is exact for nodes of several ranks, and for nodes of one rank up to that choice.
 
+use std::collections::BTreeSet;
+
 use crate::plan::Tree;
 use crate::plan::shape::Shape;
 use crate::topology::TreePattern;
@@ -74,6 +76,36 @@ pub fn all_reduce(chains: &[Vec<u32>], pattern: TreePattern, half: Half) -> Tree
     for node in bottom_up(nodes, half) {
         let sums = children(node, nodes, half).map(|child| child.map(|c| partial[c as usize]));
         partial[node as usize] = fold_node(&mut shape, &chains[node as usize], sums, pattern);
+    }
+    shape.into_tree()
+}
+
+/// A tree whose links are known: the children of each rank, in the order of its slots. A rank adds
+/// what comes up from them to its own value, in that order.
+pub fn recorded(children: &[Vec<u32>]) -> Tree {
+    let has_parent: BTreeSet<u32> = children.iter().flatten().copied().collect();
+    let ranks = children.len() as u32;
+    let root = (0..ranks).find(|rank| !has_parent.contains(rank));
+    let mut order = vec![root.expect("a tree has a root")];
+    let mut next = 0;
+    while next < order.len() {
+        order.extend(&children[order[next] as usize]);
+        next += 1;
+    }
+    assert_eq!(
+        order.len(),
+        children.len(),
+        "a tree reaches every rank once"
+    );
+    let mut shape = Shape::new();
+    let mut sums = vec![0; children.len()];
+    for rank in order.into_iter().rev() {
+        let own = shape.leaf(rank);
+        let below = children[rank as usize].iter();
+        let mut values = below.map(|child| sums[*child as usize]);
+        // The own value stands right of the first: that is the pair that a build may fuse.
+        let first = values.next().map_or(own, |first| shape.pair(first, own));
+        sums[rank as usize] = values.fold(first, |sum, child| shape.pair(sum, child));
     }
     shape.into_tree()
 }

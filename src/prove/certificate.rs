@@ -268,13 +268,17 @@ fn root_hash(reference: &RunRecord) -> String {
 }
 
 fn plan_basis(session: &Session) -> String {
-    match session.plans_at_full_size {
-        true => format!(
-            "{PLAN_BASIS}; plans of full-size bytes: every order of the real job's buffers has an \
-             element here"
-        ),
-        false => PLAN_BASIS.to_string(),
+    let mut basis = PLAN_BASIS.to_string();
+    let mut allocations = session.scenario.allocations.iter();
+    if allocations.any(|file| !file.allocation.recorded.is_empty()) {
+        basis += "; channels, rings and trees of communicators that an allocation file has \
+                  recorded, as it has them";
     }
+    if session.plans_at_full_size {
+        basis += "; plans of full-size bytes: every order of the real job's buffers has an \
+                  element here";
+    }
+    basis
 }
 
 fn assumptions(unrepeated: Option<&str>) -> Vec<String> {

@@ -1,16 +1,17 @@
 //! The plans of every reducing collective of a job at its full size, on one allocation: which
 //! groups add in which order. No arithmetic is done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::job::BucketError;
 use crate::plan::{
-    Backend, CarriedOut, Digest, Environment, EnvironmentError, Plan, PlanError, Request, Selector,
+    Backend, CarriedOut, Digest, Environment, EnvironmentError, OPEN_MPI_BASIS, PLAN_BASIS, Plan,
+    PlanError, Request, Selector,
 };
 use crate::recipe::{DataParallelKind, DistributedBackend, Recipe};
-use crate::topology::{Allocation, ChannelGraph};
+use crate::topology::{Allocation, ChannelGraph, MissingOrders};
 use crate::train::{LayoutError, StepCollective, TrainOptions, step_collectives};
 use crate::world::Communicator;
 
@@ -54,15 +55,35 @@ pub struct JobPlans {
     pub collectives: Vec<CollectivePlans>,
     /// What neither the job nor the allocation pins, and what is taken for it.
     pub assumed: Vec<String>,
+    /// Groups that add, and how many of them have their rings and trees from a record.
+    pub recorded: Groups,
     pub communicators: Vec<Communicator>,
     selector: Selector,
     backend: Backend,
 }
 
 impl JobPlans {
+    /// The plans of the recipe's own library.
+    ///
     /// # Errors
     /// What NCCL would not take, or what is not modelled.
     pub fn of(recipe: &Recipe, allocation: Allocation) -> Result<JobPlans, JobPlanError> {
+        let backend = match recipe.distributed_backend {
+            DistributedBackend::Nccl => Backend::Nccl,
+            DistributedBackend::Gloo => Backend::Gloo,
+        };
+        JobPlans::by(backend, recipe, allocation)
+    }
+
+    /// The plans of a job whose collectives a library carries out, whatever the recipe says.
+    ///
+    /// # Errors
+    /// As for [`JobPlans::of`].
+    pub fn by(
+        backend: Backend,
+        recipe: &Recipe,
+        allocation: Allocation,
+    ) -> Result<JobPlans, JobPlanError> {
         if recipe.ddp == DataParallelKind::Torch {
             return Err(JobPlanError::TorchBuckets);
         }
@@ -75,17 +96,25 @@ impl JobPlans {
         if recipe.global_batch_size == u32::MAX {
             return Err(JobPlanError::Batch);
         }
+        let communicators = options.layout.communicators();
+        let collectives = step_collectives(&options)?;
+        let mut recorded = Groups::of(&collectives, &communicators, &allocation);
+        if backend != Backend::Nccl {
+            recorded.recorded = 0;
+        }
         let mut plans = JobPlans {
             collectives: Vec::new(),
-            assumed: assumed(recipe, &environment, &allocation),
-            communicators: options.layout.communicators(),
-            selector: Selector::new(allocation, environment),
-            backend: match recipe.distributed_backend {
-                DistributedBackend::Nccl => Backend::Nccl,
-                DistributedBackend::Gloo => Backend::Gloo,
+            assumed: match backend {
+                Backend::Nccl => assumed(recipe, &environment, &allocation, recorded),
+                Backend::Gloo => Vec::new(),
+                Backend::OpenMpi => open_mpi_assumed(),
             },
+            recorded,
+            communicators,
+            selector: Selector::new(allocation, environment),
+            backend,
         };
-        for collective in step_collectives(&options)? {
+        for collective in collectives {
             let name = collective.name.clone();
             let found = plans.of_collective(collective);
             let found = found.map_err(|source| JobPlanError::Plan {
@@ -95,6 +124,20 @@ impl JobPlans {
             plans.collectives.push(found);
         }
         Ok(plans)
+    }
+
+    /// What the plans rest on.
+    pub fn basis(&self) -> String {
+        if self.backend == Backend::OpenMpi {
+            return OPEN_MPI_BASIS.to_string();
+        }
+        match self.recorded {
+            Groups { recorded: 0, .. } => PLAN_BASIS.to_string(),
+            Groups { recorded, all } => format!(
+                "{PLAN_BASIS}; channels, rings and trees of {recorded} of {all} groups as the \
+                 topology file has them recorded"
+            ),
+        }
     }
 
     pub fn allocation(&self) -> &Allocation {
@@ -173,13 +216,17 @@ impl JobPlans {
 
 /// What a plan needs to know and nobody has said. On real machines NCCL finds these out by itself:
 /// where it finds something else, the plans are others.
-fn assumed(recipe: &Recipe, environment: &Environment, allocation: &Allocation) -> Vec<String> {
-    if recipe.distributed_backend == DistributedBackend::Gloo {
-        return Vec::new();
-    }
+fn assumed(
+    recipe: &Recipe,
+    environment: &Environment,
+    allocation: &Allocation,
+    groups: Groups,
+) -> Vec<String> {
     let mut list = environment.assumed(&recipe.nccl_reductions());
     let is_set = |name: &str| recipe.env.get(name).is_some_and(|value| !value.is_empty());
-    if !is_set("NCCL_MIN_NCHANNELS") || !is_set("NCCL_MAX_NCHANNELS") {
+    let Groups { recorded, all } = groups;
+    let is_built = recorded < all;
+    if is_built && (!is_set("NCCL_MIN_NCHANNELS") || !is_set("NCCL_MAX_NCHANNELS")) {
         let channels = "how many channels NCCL has: NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS are \
                         not both set, and two for each ring of the topology are assumed";
         list.push(channels.to_string());
@@ -188,14 +235,76 @@ fn assumed(recipe: &Recipe, environment: &Environment, allocation: &Allocation) 
         list.push("that no tuner plugin chooses otherwise: NCCL_TUNER_PLUGIN is not none".into());
     }
     let topology = &allocation.topology;
-    if topology.graph == ChannelGraph::ascending(topology.gpus_per_node()) {
+    if is_built && recorded > 0 {
+        let rest = all - recorded;
+        list.push(format!(
+            "that {rest} of {all} groups have the rings that the topology gives a node: none are \
+             recorded of them"
+        ));
+    }
+    if recorded > 0 {
+        list.push(
+            "that the job's communicators have the channels that were recorded, cut or filled to \
+             NCCL_MAX_NCHANNELS and NCCL_MIN_NCHANNELS where those are set"
+                .into(),
+        );
+    }
+    if is_built && topology.graph == ChannelGraph::ascending(topology.gpus_per_node()) {
         let rings = "the rings within a node: one is assumed, GPUs in ascending order, as the \
                      topology's `[nccl]` has no other";
         list.push(rings.to_string());
     }
+    let missing = match topology.graph.missing {
+        Some(MissingOrders::Rings) => Some(("rings", "ring_orders")),
+        Some(MissingOrders::Trees) => Some(("chains of trees", "tree_orders")),
+        None => None,
+    };
+    if let Some((what, key)) = missing.filter(|_| is_built) {
+        list.push(format!(
+            "the {what} within a node: GPUs in ascending order are assumed, as the topology's \
+             `[nccl]` has no {key}"
+        ));
+    }
     let variables = recipe.variables_not_covered();
     list.extend(variables.map(|(name, what)| format!("that {name} changes no plan: {what}")));
     list
+}
+
+/// The same of Open MPI.
+fn open_mpi_assumed() -> Vec<String> {
+    let list = [
+        "that coll/tuned carries collectives out (not han, adapt, ucc, hcoll or cuda), and no \
+         OMPI_MCA_coll_tuned variable chooses an algorithm",
+        "that reduce-scatters are MPI_Reduce_scatter_block of equal blocks",
+        "that no maximum meets a NaN, or zeros of both signs",
+    ];
+    list.map(str::to_string).to_vec()
+}
+
+/// How many groups of several ranks add, and of how many the rings and trees were recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    pub recorded: u32,
+    pub all: u32,
+}
+
+impl Groups {
+    fn of(
+        collectives: &[StepCollective],
+        communicators: &[Communicator],
+        allocation: &Allocation,
+    ) -> Groups {
+        let groups = collectives.iter().flat_map(|one| &one.groups);
+        let ranks: BTreeSet<&[u32]> = groups
+            .map(|group| &*communicators[group.0 as usize].ranks)
+            .filter(|ranks| ranks.len() > 1)
+            .collect();
+        let is_recorded = |ranks: &&&[u32]| allocation.recorded.of(ranks).is_some();
+        Groups {
+            recorded: ranks.iter().filter(is_recorded).count() as u32,
+            all: ranks.len() as u32,
+        }
+    }
 }
 
 /// Hashes of plans that many groups share.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::plan::{CarriedOut, Collective, Digest, PLAN_BASIS, Plan, PlanError, Reduction};
+use crate::plan::{CarriedOut, Collective, Digest, Plan, PlanError, Reduction};
 use crate::prove::job_plans::{Cause, CollectivePlans, Difference, Hashes, JobPlans};
 use crate::recipe::nccl::Protocol;
 
 /// Digits of a hash that people are shown.
 const SHORT_HASH: usize = 16;
+/// What stands above a list of assumptions.
+const ASSUMED: &str = "assumed, as neither the job nor the topology says it:\n";
 /// Ranges that people are shown of a difference.
 const RANGES_SHOWN: usize = 3;
 
@@ -72,9 +74,9 @@ impl NamedPlans<'_> {
 
     /// What the plans rest on.
     fn foundations(&self) -> String {
-        let mut text = format!("basis: {PLAN_BASIS}\n");
+        let mut text = format!("basis: {}\n", self.plans.basis());
         if !self.plans.assumed.is_empty() {
-            text.push_str("assumed, as neither the job nor the topology says it:\n");
+            text.push_str(ASSUMED);
         }
         for one in &self.plans.assumed {
             let _ = writeln!(text, "  - {one}");
@@ -92,7 +94,7 @@ impl NamedPlans<'_> {
             "recipe": self.recipe,
             "topology": self.plans.allocation().name,
             "world_size": self.world(),
-            "basis": PLAN_BASIS,
+            "basis": self.plans.basis(),
             "assumed": self.plans.assumed,
             "hash": hex(&self.plans.hash()),
             "collectives": collectives,
@@ -370,8 +372,44 @@ pub fn diff_to_human(
             equal.join(", ")
         );
     }
-    let _ = writeln!(text, "basis: {PLAN_BASIS}");
+    text.push_str(&both_foundations(a, b));
     Ok(text)
+}
+
+/// What both sides rest on: what is assumed of one of them alone is told with its name.
+fn both_foundations(a: &NamedPlans<'_>, b: &NamedPlans<'_>) -> String {
+    let (mine, theirs) = (&a.plans.assumed, &b.plans.assumed);
+    let bases = [a.plans.basis(), b.plans.basis()];
+    let is_one_basis = bases[0] == bases[1];
+    if is_one_basis && mine == theirs {
+        return a.foundations();
+    }
+    let mut text = match is_one_basis {
+        true => format!("basis: {}\n", bases[0]),
+        false => format!(
+            "basis of {}: {}\nbasis of {}: {}\n",
+            a.side(),
+            bases[0],
+            b.side(),
+            bases[1]
+        ),
+    };
+    if mine.is_empty() && theirs.is_empty() {
+        return text;
+    }
+    text.push_str(ASSUMED);
+    for one in mine {
+        let of = if theirs.contains(one) {
+            String::new()
+        } else {
+            format!("{}: ", a.side())
+        };
+        let _ = writeln!(text, "  - {of}{one}");
+    }
+    for one in theirs.iter().filter(|one| !mine.contains(one)) {
+        let _ = writeln!(text, "  - {}: {one}", b.side());
+    }
+    text
 }
 
 /// The same for programs.
@@ -402,7 +440,7 @@ pub fn diff_to_json(
         "recipe": a.recipe,
         "topologies": [a.side(), b.side()],
         "world_size": a.world(),
-        "basis": PLAN_BASIS,
+        "basis": [a.plans.basis(), b.plans.basis()],
         "assumed": [a.plans.assumed, b.plans.assumed],
         "hashes": [hex(&a.plans.hash()), hex(&b.plans.hash())],
         "identical": found.is_empty(),

@@ -1,6 +1,6 @@
 //! Shapes of machines, and where ranks run on them.
 
-use crate::topology::{ChannelGraph, MAX_RANKS};
+use crate::topology::{ChannelGraph, MAX_RANKS, Recorded};
 
 /// The machines of a job, without its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ impl Topology {
             placement: Placement {
                 slots: (0..world).map(slot).collect(),
             },
+            recorded: Recorded::default(),
         })
     }
 }
@@ -77,6 +78,8 @@ pub struct Allocation {
     pub name: String,
     pub topology: Topology,
     pub placement: Placement,
+    /// Communicators whose rings and trees are known: theirs are not made from the topology.
+    pub recorded: Recorded,
 }
 
 impl Allocation {

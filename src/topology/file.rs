@@ -6,7 +6,8 @@
 //! hosts = [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15]]
 //! ```
 //! A topology gives `hosts` and `gpus_per_host` as numbers. Both take `hosts_per_nvlink_domain` and
-//! a table `[nccl]` with `ring_orders`, `tree_orders`, `tree_pattern` and `cross_nic_swap`.
+//! a table `[nccl]` with `ring_orders`, `tree_orders`, `tree_pattern` and `cross_nic_swap`; an
+//! allocation may also have `[[communicators]]` ([`super::recorded`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,8 +15,9 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::recorded::{CommunicatorTable, MAX_CHANNELS, recorded};
 use crate::topology::{
-    Allocation, ChannelGraph, MAX_RANKS, Placement, Slot, Topology, TreePattern,
+    Allocation, ChannelGraph, MAX_RANKS, MissingOrders, Placement, Slot, Topology, TreePattern,
 };
 
 /// Search channels that NCCL can have (`MAXCHANNELS`, halved: each becomes two channels).
@@ -59,10 +61,30 @@ pub enum TopologyErrorKind {
     ChannelCount { key: &'static str, found: usize },
     #[error("{rings} ring_orders and {trees} tree_orders: each channel needs both")]
     UnequalChannels { rings: usize, trees: usize },
+    #[error("a communicator without groups")]
+    NoGroups,
+    #[error(
+        "groups of one communicator must be alike: {ranks} different ranks from 0 to {} each",
+        world - 1
+    )]
+    RecordedGroup { ranks: usize, world: u32 },
+    #[error("a communicator of these ranks has its channels already")]
+    RecordedTwice,
+    #[error("ring {index} does not pass each of the {ranks} ranks of its communicator once")]
+    RecordedRing { index: usize, ranks: usize },
+    #[error("tree {index} is no tree: {why}")]
+    RecordedTree { index: usize, why: String },
+    #[error("{found} channels, from 1 to {MAX_CHANNELS} are supported")]
+    RecordedCount { found: usize },
+    #[error(
+        "expected the places of a ring and a tree: {rings} rings and {trees} trees are listed, \
+         and a channel has no tree where none is listed"
+    )]
+    RecordedChannel { rings: usize, trees: usize },
 }
 
 impl TopologyErrorKind {
-    fn at(self, span: Range<usize>) -> TopologyError {
+    pub(super) fn at(self, span: Range<usize>) -> TopologyError {
         TopologyError {
             kind: self,
             span: Some(span),
@@ -85,6 +107,8 @@ struct AllocationFile {
     hosts: Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>,
     hosts_per_nvlink_domain: Option<Spanned<u32>>,
     nccl: Option<GraphTable>,
+    #[serde(default)]
+    communicators: Vec<CommunicatorTable>,
 }
 
 #[derive(Deserialize)]
@@ -148,10 +172,12 @@ impl Allocation {
             hosts_per_nvlink_domain: span,
             graph: graph(file.nccl, gpus_per_host * span)?,
         };
+        let recorded = recorded(&file.communicators, placement.world())?;
         Ok(Allocation {
             name: file.name,
             topology,
             placement,
+            recorded,
         })
     }
 }
@@ -224,6 +250,11 @@ fn graph(table: Option<GraphTable>, gpus: u32) -> Result<ChannelGraph, TopologyE
         .tree_orders
         .as_ref()
         .map(|list| orders("tree_orders", list, gpus));
+    let missing = match (&rings, &trees) {
+        (Some(_), None) => Some(MissingOrders::Trees),
+        (None, Some(_)) => Some(MissingOrders::Rings),
+        _ => None,
+    };
     // Where only one of the two is given, the other has as many plain orders.
     let (ring_orders, tree_orders) = match (rings.transpose()?, trees.transpose()?) {
         (None, None) => (plain.ring_orders, plain.tree_orders),
@@ -247,6 +278,7 @@ fn graph(table: Option<GraphTable>, gpus: u32) -> Result<ChannelGraph, TopologyE
         tree_orders,
         tree_pattern: table.tree_pattern.unwrap_or(plain.tree_pattern),
         cross_nic_swap: table.cross_nic_swap,
+        missing,
     })
 }
 

@@ -28,6 +28,15 @@ pub struct ChannelGraph {
     /// The rings were found with crossNic 2: nodes of odd index swap the orders of channels c and
     /// c ^ 1 (NCCL 2.30.7 `graph/connect.cc`), if their number is even.
     pub cross_nic_swap: bool,
+    /// Orders that nobody gave, where the others were given: ascending ones stand for them.
+    pub missing: Option<MissingOrders>,
+}
+
+/// Which of a graph's orders were not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MissingOrders {
+    Rings,
+    Trees,
 }
 
 impl ChannelGraph {
@@ -39,6 +48,7 @@ impl ChannelGraph {
             tree_orders: vec![order],
             tree_pattern: TreePattern::Tree,
             cross_nic_swap: false,
+            missing: None,
         }
     }
 

@@ -1,13 +1,15 @@
-//! `bitproof import recipe FILE`
+//! `bitproof import recipe FILE` and `bitproof import topology FILE...`
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+mod topology;
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::JobArgs;
-use super::output::{self, ObjectFormat, talk, warn};
+use super::output::{self, ObjectFormat, warn};
+use super::save::OutputArgs;
 use crate::diagnostic::{Diagnostic, Findings, Source, escaped};
 use crate::recipe::megatron::{GivenKind, JudgedArgument, Understood, open, tally};
 use crate::report::Exit;
@@ -24,6 +26,8 @@ enum What {
     /// A Megatron-LM configuration: a functional test's model_config.yaml, a job log with its block
     /// of arguments, a launch line or script
     Recipe(RecipeArgs),
+    /// What other tools know of machines: NCCL, RCCL, nvidia-smi, Slurm, ibnetdiscover, simulators
+    Topology(topology::TopologyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -33,20 +37,23 @@ struct RecipeArgs {
     /// How what was understood is written to standard output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: ObjectFormat,
-    /// Write a scenario here that `bitproof check` takes
-    #[arg(short, long, value_name = "OUT.toml")]
-    output: Option<PathBuf>,
-    /// Replace OUT.toml if it is there
-    #[arg(long, requires = "output")]
-    force: bool,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     job: JobArgs,
 }
 
 pub(super) fn run(args: &ImportArgs) -> Exit {
-    let What::Recipe(args) = &args.what;
-    if let Some(Err(error)) = args.output.as_ref().map(|path| may_write(path, args)) {
-        return unwritable(args, &error);
+    match &args.what {
+        What::Recipe(args) => recipe(args),
+        What::Topology(args) => topology::run(args),
+    }
+}
+
+fn recipe(args: &RecipeArgs) -> Exit {
+    if let Err(error) = args.output.check(std::slice::from_ref(&args.file)) {
+        args.output.unwritable(&error);
+        return Exit::Usage;
     }
     let source = match open(&args.file) {
         Ok(source) => source,
@@ -77,13 +84,15 @@ pub(super) fn run(args: &ImportArgs) -> Exit {
     if !is_written {
         return Exit::Internal;
     }
-    match (is_sound, &args.output, &import.scenario) {
-        (false, ..) => Exit::Usage,
-        (true, Some(path), Some(text)) => match save(path, args.force, text) {
-            Ok(()) => Exit::Proved,
-            Err(error) => unwritable(args, &error),
-        },
-        (true, ..) => Exit::Proved,
+    let Some(text) = import.scenario.as_ref().filter(|_| is_sound) else {
+        return if is_sound { Exit::Proved } else { Exit::Usage };
+    };
+    match args.output.write(text) {
+        Ok(()) => Exit::Proved,
+        Err(error) => {
+            args.output.unwritable(&error);
+            Exit::Usage
+        }
     }
 }
 
@@ -100,59 +109,6 @@ fn refused(args: &RecipeArgs, found: Vec<Diagnostic>) -> Exit {
         }
     }
     Exit::Usage
-}
-
-fn unwritable(args: &RecipeArgs, error: &std::io::Error) -> Exit {
-    let path = args.output.as_deref().unwrap_or(Path::new("")).display();
-    talk(&format!("cannot write `{path}`: {error}"));
-    Exit::Usage
-}
-
-/// Refuses what would be lost: the job's own file, what is no file, and a file that is there.
-fn may_write(path: &Path, args: &RecipeArgs) -> std::io::Result<()> {
-    let Ok(known) = std::fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
-    let why = if !path.is_file() || known.is_symlink() {
-        "it is there, and no regular file"
-    } else if same(path, &args.file) {
-        "it is the job's own file"
-    } else if !args.force {
-        "it is there already: `--force` replaces it"
-    } else {
-        return Ok(());
-    };
-    Err(std::io::Error::other(why))
-}
-
-/// Writes a file as a whole or not at all. A file that is replaced keeps its mode.
-fn save(path: &Path, replaces: bool, text: &str) -> std::io::Result<()> {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = new_file(folder.unwrap_or(Path::new(".")))?;
-    file.write_all(text.as_bytes())?;
-    if let (true, Ok(known)) = (replaces, std::fs::metadata(path)) {
-        file.as_file().set_permissions(known.permissions())?;
-    }
-    file.as_file().sync_all()?;
-    match replaces {
-        true => file.persist(path)?,
-        false => file.persist_noclobber(path)?,
-    };
-    Ok(())
-}
-
-/// A file that others may read, as far as the user's mask lets them.
-fn new_file(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder)
 }
 
 fn form(kind: GivenKind) -> &'static str {
