@@ -11,7 +11,7 @@ use bitproof::engine::{
 use bitproof::kernel::{Kernel, Registry};
 use bitproof::numerics::{Digest, Dtype};
 use bitproof::recipe::LrDecayStyle;
-use bitproof::train::{Run, Saves, TrainOptions, program};
+use bitproof::train::{Dynamic, LossScale, Run, Saves, TrainOptions, program};
 use bitproof::world::{RunOptions, Unobserved};
 use naga::{AddressSpace, ScalarKind, TypeInner};
 
@@ -116,6 +116,12 @@ fn recipes() -> Vec<TrainOptions> {
     let mut gpt3 = with_layout(small_options(), 2, 2, 1);
     as_gpt3(&mut gpt3);
     gpt3.model.params_dtype = Dtype::F16;
+    gpt3.loss_scale = Some(LossScale::Dynamic(Dynamic {
+        initial: 64.0,
+        min: 1.0,
+        window: 1,
+        hysteresis: 1,
+    }));
     vec![llama, bf16, gpt3]
 }
 
