@@ -266,7 +266,7 @@ fn sites(catalogue: &Catalogue, kind: MutantKind, family: Option<Family>) -> Vec
         .sites
         .values()
         .filter(|site| site.addends >= 3 && site.is_slots)
-        // A flag by which hosts branch: ranks that do not agree on it stop, and nothing is compared.
+        // A flag by which hosts branch: ranks that do not agree on it stop, and nothing is told.
         .filter(|site| site.family != Family::FoundInf)
         .filter(|site| family.is_none_or(|family| site.family == family))
         .filter(|site| !collective_only || of_ranks(site))
