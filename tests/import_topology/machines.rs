@@ -118,6 +118,8 @@ fn samples_are_read() {
         let (form, imported) = imported(&[source], &gpus(8));
         let hosts = imported.machine.topology().hosts;
         assert!(form == Form::IbNetDiscover && hosts >= 17, "{hosts} hosts");
+        let is_told = |note: &String| note.contains("the name that they were made with");
+        assert!(imported.notes.iter().any(is_told), "{imported:?}");
         assert!(
             imported
                 .notes

@@ -37,6 +37,7 @@ fn natural(name: &str) -> Vec<(bool, u64, String)> {
 pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refused> {
     let mut hcas: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut leaves: BTreeSet<&str> = BTreeSet::new();
+    let mut nameless: BTreeSet<String> = BTreeSet::new();
     for source in sources {
         let mut block = "";
         let mut at = 0;
@@ -51,6 +52,10 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
             };
             if name.contains("Aggregation Node") {
                 // SHARP's own end in a switch.
+                continue;
+            }
+            if is_factory_name(name) {
+                nameless.insert(guid.to_string());
                 continue;
             }
             let Some(host) = name.split_whitespace().next() else {
@@ -77,17 +82,35 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
     hosts.sort_by_key(|host| natural(host));
     let counts = hcas.values().map(BTreeSet::len);
     let (least, most) = counts.fold((usize::MAX, 0), |(a, b), n| (a.min(n), b.max(n)));
-    let cluster =
-        Cluster {
-            notes: vec![
-            format!("{} leaf switches; {least} to {most} adapters on a host", leaves.len()),
-            "hosts stand in the order of their names: a job's ranks may be laid on them in another"
-                .to_string(),
-        ],
-            hosts,
-            hosts_per_nvlink_domain: 1,
-        };
+    let mut notes = vec![
+        format!(
+            "{} leaf switches; {least} to {most} adapters on a host",
+            leaves.len()
+        ),
+        "hosts stand in the order of their names: a job's ranks may be laid on them in another"
+            .to_string(),
+    ];
+    if !nameless.is_empty() {
+        notes.push(format!(
+            "{} adapters have the name that they were made with: whose they are is not in the file, \
+             and no host is counted for them",
+            nameless.len()
+        ));
+    }
+    let cluster = Cluster {
+        notes,
+        hosts,
+        hosts_per_nvlink_domain: 1,
+    };
     cluster.into_topology(sources, given)
+}
+
+/// Whether a name is an adapter's own, as it is made: no host has given it another yet
+/// (`MT4129 ConnectX7   Mellanox Technologies`).
+fn is_factory_name(name: &str) -> bool {
+    let model = name.strip_prefix("MT");
+    let is_model = model.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    is_model && name.contains("ConnectX")
 }
 
 /// The adapter at the other end of a port, or of a block's own line: GUID and name.
@@ -105,6 +128,14 @@ fn end(line: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_adapter_that_no_host_has_named_is_no_host() {
+        assert!(is_factory_name("MT4129 ConnectX7   Mellanox Technologies"));
+        for name in ["node0001 mlx5_0", "MT-node1 ConnectX", "mt4129 HCA-1"] {
+            assert!(!is_factory_name(name), "{name}");
+        }
+    }
 
     #[test]
     fn names_are_ordered_by_their_numbers() {
