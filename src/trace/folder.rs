@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::diagnostic::Source;
+use crate::topology::MAX_RANKS;
 
 use super::damage::Damage;
 use super::lines::Lines;
@@ -143,15 +144,16 @@ fn key_of(name: &str) -> Key {
     };
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let whole = stem.strip_prefix("rank_").filter(|rest| digits(rest));
-    if let Some(rank) = whole.and_then(|rest| rest.parse().ok()) {
+    let rank_of = |text: &str| text.parse().ok().filter(|rank| *rank < MAX_RANKS);
+    if let Some(rank) = whole.and_then(rank_of) {
         return Key::Stream(rank, None);
     }
     let parts = stem
         .strip_prefix("rank")
         .and_then(|rest| rest.split_once("_iter"));
     let parts = parts.filter(|(rank, iteration)| digits(rank) && digits(iteration));
-    match parts.map(|(rank, iteration)| (rank.parse(), iteration.parse())) {
-        Some((Ok(rank), Ok(iteration))) => Key::Stream(rank, Some(iteration)),
+    match parts.map(|(rank, iteration)| (rank_of(rank), iteration.parse())) {
+        Some((Some(rank), Ok(iteration))) => Key::Stream(rank, Some(iteration)),
         _ => Key::Unnamed,
     }
 }
@@ -177,8 +179,13 @@ fn run_file(folder: &Path) -> Result<Option<RunFile>, Damage> {
     let refuse = |message: String| Damage::of_file("run-file", &name, message);
     let source = Source::read(&path).map_err(|error| refuse(error.to_string()))?;
     let read = serde_json::from_str(&source.text);
-    read.map(Some)
-        .map_err(|error| refuse(format!("not what a recorder writes: {error}")))
+    let run: RunFile =
+        read.map_err(|error| refuse(format!("not what a recorder writes: {error}")))?;
+    let mut ranks = run.ranks.iter().flatten().chain(&run.world_size);
+    match ranks.all(|rank| *rank <= MAX_RANKS) {
+        true => Ok(Some(run)),
+        false => Err(refuse(format!("more than {MAX_RANKS} ranks"))),
+    }
 }
 
 #[cfg(test)]
@@ -193,6 +200,7 @@ mod tests {
             ("rank00002_iter000007.jsonl.zst", Key::Stream(2, Some(7))),
             ("rank_x.jsonl", Key::Unnamed),
             ("rank_99999999999.jsonl", Key::Unnamed),
+            ("rank_4294967295.jsonl", Key::Unnamed),
             ("trace.jsonl", Key::Unnamed),
             ("run.json", Key::Other),
             ("rank_1.json", Key::Other),

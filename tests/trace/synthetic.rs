@@ -144,6 +144,8 @@ pub fn lines(rank: usize, records: &[Made]) -> Vec<String> {
 /// Writes a run as a folder of traces.
 pub fn write(folder: &Path, run: &Run) {
     std::fs::create_dir_all(folder).expect("a writable folder");
+    let run_file = format!("{{\"world_size\":{}}}", run.len());
+    std::fs::write(folder.join("run.json"), run_file).expect("written");
     for (rank, records) in run.iter().enumerate() {
         let mut text = String::new();
         for line in lines(rank, records) {

@@ -98,6 +98,10 @@ pub(super) fn host_list(
     Ok(names)
 }
 
+/// Digits of a number in a host's name, and bytes of what stands before one.
+const DIGITS_MAX: usize = 20;
+const NAME_BYTES_MAX: usize = 255;
+
 /// The names of one item, at most `room`.
 fn expanded(item: &str, room: usize) -> Result<Vec<String>, String> {
     if item.matches('[').count() > RANGES_MAX {
@@ -126,6 +130,13 @@ fn expanded(item: &str, room: usize) -> Result<Vec<String>, String> {
         let (Some(first), Some(last)) = (digits(from), digits(to)) else {
             return Err(format!("`{}` is no range of numbers", escaped(range)));
         };
+        if from.len() > DIGITS_MAX || head.len() > NAME_BYTES_MAX {
+            return Err("a name that no host has: it is too long".to_string());
+        }
+        // A range that goes down has nothing in it.
+        if last.saturating_sub(first) >= room as u64 {
+            return Err(too_many());
+        }
         for number in first..=last {
             for tail in &tails {
                 if names.len() == room {
@@ -145,6 +156,21 @@ mod tests {
     fn names(list: &str) -> Result<Vec<String>, String> {
         let source = Source::new("topology.conf", list);
         host_list(&source, list, &(0..list.len())).map_err(|finding| finding.message.clone())
+    }
+
+    /// Ranges that no cluster has are refused at once.
+    #[test]
+    fn endless_ranges_are_refused() {
+        let zeros = "0".repeat(70_000);
+        for list in [
+            "a[1-18446744073709551615]".to_string(),
+            "a[1-18446744073709551615][5-4]".to_string(),
+            format!("a[{zeros}1]"),
+            format!("{}[1-2]", "a".repeat(300)),
+        ] {
+            assert!(names(&list).is_err(), "{}", &list[..list.len().min(40)]);
+        }
+        assert_eq!(names("a[08-10]").unwrap(), ["a08", "a09", "a10"]);
     }
 
     #[test]

@@ -92,8 +92,8 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
     ];
     if !nameless.is_empty() {
         notes.push(format!(
-            "{} adapters have the name that they were made with: whose they are is not in the file, \
-             and no host is counted for them",
+            "{} adapters have the name that they were made with: whose they are is not in the \
+             file, and no host is counted for them",
             nameless.len()
         ));
     }

@@ -6,7 +6,7 @@ mod rank;
 pub use course::{Course, Sequence, Step, identity};
 pub use rank::{Certifier, Coverage, RankStream};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -78,7 +78,13 @@ impl Certificate {
             return;
         }
         self.ranks_there(folder, &name);
-        self.iterations_alike(&name);
+        self.boundary_ranks_there(folder, &name);
+        let ops = self.ranks.iter();
+        let ops = iterations_alike(ops.map(|(rank, one)| (*rank, &one.iterations[..])), &name);
+        let boundary = self.boundary.iter();
+        let boundary = boundary.map(|(rank, one)| (*rank, &one.iterations[..]));
+        let boundary = iterations_alike(boundary, &name);
+        self.reasons.extend(ops.into_iter().chain(boundary));
         let records: u64 = self.ranks.values().map(|coverage| coverage.records).sum();
         let boundary: u64 = self.boundary.values().map(|one| one.records).sum();
         if self.reasons.is_empty() && records + boundary == 0 {
@@ -94,8 +100,8 @@ impl Certificate {
             false => &folder.ops,
         };
         let run = folder.run.clone().unwrap_or_default();
-        let wanted: Vec<u32> = match (&run.ranks, run.world_size) {
-            (Some(ranks), _) => ranks.clone(),
+        let wanted: BTreeSet<u32> = match (&run.ranks, run.world_size) {
+            (Some(ranks), _) => ranks.iter().copied().collect(),
             (None, Some(world)) => (0..world).collect(),
             (None, None) => {
                 let most = given.keys().next_back().map_or(0, |last| last + 1);
@@ -127,24 +133,18 @@ impl Certificate {
         }
     }
 
-    /// Every rank must cover the iterations that any covers.
-    fn iterations_alike(&mut self, name: &Arc<str>) {
-        let mut by_iterations: BTreeMap<&[(u64, u64)], Vec<u64>> = BTreeMap::new();
-        for (rank, coverage) in &self.ranks {
-            let ranks = by_iterations.entry(&coverage.iterations).or_default();
-            ranks.push(u64::from(*rank));
-        }
-        if by_iterations.len() < 2 {
+    /// Where there are boundary streams beside op streams, each rank has one.
+    fn boundary_ranks_there(&mut self, folder: &Folder, name: &Arc<str>) {
+        if folder.boundary.is_empty() {
             return;
         }
-        let told = by_iterations.iter().map(|(iterations, ranks)| {
-            let ranks = runs_of(ranks.iter().copied());
-            format!("ranks {ranks} have iterations {}", runs(iterations))
-        });
-        let told: Vec<String> = told.take(4).collect();
-        let damage = Damage::of_file("uneven-iterations", name, told.join("; "));
-        self.reasons
-            .push(damage.expecting("the same iterations on every rank"));
+        let ranks = folder.ops.keys();
+        let lacking = ranks.filter(|rank| !folder.boundary.contains_key(rank));
+        let which = runs_of(lacking.map(|rank| u64::from(*rank)));
+        if !which.is_empty() {
+            let message = format!("ranks {which} have no boundary stream, and others have one");
+            self.reasons.push(Damage::of_file("no-rank", name, message));
+        }
     }
 
     fn say_not_covered(&mut self, folder: &Folder) {
@@ -189,6 +189,28 @@ impl Certificate {
         );
         self.not_covered.append(&mut said);
     }
+}
+
+/// Every rank must cover the iterations that any covers.
+fn iterations_alike<'a>(
+    ranks: impl Iterator<Item = (u32, &'a [(u64, u64)])>,
+    name: &Arc<str>,
+) -> Option<Damage> {
+    let mut by_iterations: BTreeMap<&[(u64, u64)], Vec<u64>> = BTreeMap::new();
+    for (rank, iterations) in ranks {
+        let ranks = by_iterations.entry(iterations).or_default();
+        ranks.push(u64::from(rank));
+    }
+    if by_iterations.len() < 2 {
+        return None;
+    }
+    let told = by_iterations.iter().map(|(iterations, ranks)| {
+        let ranks = runs_of(ranks.iter().copied());
+        format!("ranks {ranks} have iterations {}", runs(iterations))
+    });
+    let told: Vec<String> = told.take(4).collect();
+    let damage = Damage::of_file("uneven-iterations", name, told.join("; "));
+    Some(damage.expecting("the same iterations on every rank"))
 }
 
 /// Numbers as `0-3,8`.

@@ -4,8 +4,8 @@
 //! A view of memory that nobody traced has written, a buffer digested while a collective still
 //! fills it, a copy caught before it is done: each is set aside with its pair of values. If a later
 //! op reads such a pair and its own result differs, the difference was real all along, and the
-//! record that was set aside is the first divergence. If the stream ends before a gradient or a
-//! parameter agreed again, it counts as real, too.
+//! record that was set aside is the first divergence. If the stream ends before a parameter agreed
+//! again after a step, it counts as real, too.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub struct Apart {
     /// Pairs of values, hashed, with the record that each came from.
     pairs: BTreeMap<u64, usize>,
     roots: Vec<Divergence>,
-    /// The first root since a gradient or a parameter agreed.
+    /// The first root since a parameter agreed.
     unsettled: Option<usize>,
 }
 
@@ -107,6 +107,11 @@ impl Apart {
         }
         let is_known = |pair: &u64| self.pairs.contains_key(pair);
         if contrast.outputs.is_empty() {
+            // Of a result without a digest nobody knows that it is the same.
+            let is_known_same = is_digested(a) && is_digested(b);
+            if !read.is_empty() && !is_known_same {
+                return real();
+            }
             let reason = match (read.is_empty(), read.iter().all(is_known)) {
                 (true, _) => Reason::WriteOnly,
                 (false, true) => Reason::Absorbed,
@@ -150,9 +155,11 @@ impl Apart {
         self.unsettled.is_some()
     }
 
-    /// A record of this kind agrees.
-    pub fn agrees(&mut self, kind: &str) {
-        if matches!(kind, "grad" | "param") {
+    /// A record agrees. What came of an iteration's gradients stands in its parameters, after the
+    /// step: one of them settles what was set apart, if its bytes are known. One that differs is a
+    /// divergence of its own.
+    pub fn agrees(&mut self, record: &Record<'_>) {
+        if &*record.kind == "param" && is_digested(record) {
             self.unsettled = None;
         }
     }
@@ -167,6 +174,13 @@ impl Apart {
         artefacts.sort_by_key(|artefact| artefact.first.point.seq);
         (artefacts, unsettled)
     }
+}
+
+/// Whether the bytes of all that a record gives are known, and it gives something.
+fn is_digested(record: &Record<'_>) -> bool {
+    let mut outputs = record.outputs.iter();
+    let is_known = |one: &Operand<'_>| matches!(one.value, Value::Digest { .. });
+    !record.outputs.is_empty() && outputs.all(is_known)
 }
 
 /// Whether outputs may differ without the training's doing.

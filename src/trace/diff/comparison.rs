@@ -65,6 +65,8 @@ impl Strength {
 pub struct Comparison {
     pub verdict: Verdict,
     pub strength: Strength,
+    /// Whether any values were compared, not shapes and names alone.
+    is_by_value: bool,
     pub pattern: Pattern,
     pub hints: Vec<Hint>,
     /// Where each rank parts first; a rank that does not is not here.
@@ -126,6 +128,7 @@ impl Comparison {
     fn certified(folders: [&Folder; 2], looked: &Looked) -> Comparison {
         let mut comparison = Comparison {
             verdict: Verdict::NothingCompared,
+            is_by_value: false,
             strength: Strength::None,
             pattern: Pattern::Identical,
             hints: Vec::new(),
@@ -245,6 +248,7 @@ impl Comparison {
                 self.firsts.entry(rank).or_insert(first);
             }
         }
+        self.is_by_value = strengths.iter().any(|one| *one > Strength::Metadata);
         self.strength = strengths.into_iter().min().unwrap_or(Strength::None);
         self.name_groups();
     }
@@ -281,7 +285,7 @@ impl Comparison {
         self.verdict = match (self.reasons.is_empty(), self.firsts.is_empty()) {
             (false, _) => Verdict::Untrusted,
             (true, false) => Verdict::Different,
-            (true, true) if compared == 0 => Verdict::NothingCompared,
+            (true, true) if compared == 0 || !self.is_by_value => Verdict::NothingCompared,
             (true, true) if self.artefacts.is_empty() => Verdict::Same,
             (true, true) => Verdict::OnlyArtefacts,
         };

@@ -56,9 +56,14 @@ pub fn join(folders: [&Folder; 2], firsts: &mut BTreeMap<u32, Divergence>) -> Re
         Ok((rank, [a, b]))
     });
     let looked: BTreeMap<u32, [BTreeMap<Key, Given>; 2]> = looked.collect::<Result<_, Damage>>()?;
+    // A group whose ranks are not told is known only where every rank was looked at.
+    let is_whole = folders.iter().all(|folder| {
+        let world = folder.run.as_ref().and_then(|run| run.world_size);
+        world.is_some_and(|world| world as usize == looked.len())
+    });
     for first in firsts.values_mut().filter(open) {
         let collective = first.collective.as_ref().expect("it is one");
-        first.group_inputs_match = group_inputs_match(collective, &looked);
+        first.group_inputs_match = group_inputs_match(collective, &looked, is_whole);
         first.role = match first.group_inputs_match {
             Some(true) => Role::Origin,
             Some(false) => Role::Receiver,
@@ -84,6 +89,7 @@ fn own_only(firsts: &mut BTreeMap<u32, Divergence>) -> Result<(), Damage> {
 fn group_inputs_match(
     collective: &Collective,
     looked: &BTreeMap<u32, [BTreeMap<Key, Given>; 2]>,
+    is_whole: bool,
 ) -> Option<bool> {
     let key = key(collective);
     let took_part = |rank: &u32| {
@@ -94,7 +100,7 @@ fn group_inputs_match(
         Some(ranks) => ranks.clone(),
         None => looked.keys().copied().filter(took_part).collect(),
     };
-    let mut is_known = !members.is_empty();
+    let mut is_known = !members.is_empty() && (collective.ranks.is_some() || is_whole);
     for rank in members {
         let sides = looked.get(&rank).map(|[a, b]| (a.get(&key), b.get(&key)));
         match sides {

@@ -102,8 +102,8 @@ impl Walk {
             self.is_all_parsed || self.compared < PARSED_LINES || self.apart.is_unsettled();
         match is_parsed {
             true => {
-                let kind = a.certified(|record| record.kind.to_string())?;
-                self.apart.agrees(&kind);
+                let apart = &mut self.apart;
+                a.certified(|record| apart.agrees(record))?;
             }
             false => a.certified_header()?,
         }
@@ -141,7 +141,7 @@ impl Walk {
         }
         let contrast = Contrast::of(&x, &y);
         if contrast.is_same() {
-            self.apart.agrees(&x.kind);
+            self.apart.agrees(&x);
         } else {
             let compared = self.compared;
             let make = || {
@@ -202,7 +202,8 @@ fn divergence(
     let own_inputs_match = contrast.own_inputs_match();
     let role = match own_inputs_match {
         Some(false) => Role::Receiver,
-        Some(true) if contrast.unknown_inputs == 0 => Role::Origin,
+        // What differs in metadata alone made no other bytes.
+        Some(true) if contrast.unknown_inputs == 0 && !contrast.outputs.is_empty() => Role::Origin,
         _ => Role::Undecided,
     };
     Divergence {

@@ -29,6 +29,7 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
         return Err(Box::new(finding.at(&place, "no `Init START` line")));
     };
     let ranks = processes(world, sources)?;
+    one_numbering(&groups, world, &ranks, sources)?;
     let mut notes = Vec::new();
     let mut recorded = Recorded::default();
     let mut unknown = 0;
@@ -174,6 +175,31 @@ fn process(join: &Join) -> Process {
         join.writer.pid,
         join.nvml_dev.or(join.cuda_dev).or(join.writer.dev),
     )
+}
+
+/// The job's ranks have one order: that of its largest communicator. Where several are as large,
+/// they must number the processes alike.
+fn one_numbering(
+    groups: &[Communicator<'_>],
+    world: &Communicator<'_>,
+    ranks: &BTreeMap<Process, u32>,
+    sources: &[Source],
+) -> Result<(), Refused> {
+    let as_large = groups
+        .iter()
+        .filter(|group| group.ranks.len() == world.ranks.len());
+    for group in as_large {
+        if processes(group, sources)? != *ranks {
+            let message = "two communicators of all processes number them differently";
+            let finding = group.ranks[&0]
+                .at
+                .refused(sources, "two-orders", message.into());
+            return Err(Box::new(finding.with_help(
+                "which has the job's ranks is not in the log: give the lines of that one alone",
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The job's rank of each process. The largest communicator is that of all ranks.

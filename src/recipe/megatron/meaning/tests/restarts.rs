@@ -161,6 +161,7 @@ fn a_test_is_resumed_from_half_its_steps() {
         assert_eq!(read.understood.rerun.restarts, [half], "{steps} {interval}");
         assert!(read.understood.recipe.is_some(), "{:?}", read.findings);
     }
+    // From 100 on nothing is saved before the end: the lint's `resume-without-checkpoint`.
     for interval in [20, 30, 60, 51, 99] {
         let read = of(100, interval);
         let codes: Vec<_> = errors(&read).iter().map(|found| found.code).collect();
