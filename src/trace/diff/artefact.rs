@@ -124,13 +124,19 @@ impl Apart {
             return real();
         };
         let first = divergence();
-        let root = root.unwrap_or_else(|| {
+        let outputs = contrast.outputs.iter();
+        let written = outputs.map(|at| pair(&a.outputs[*at], &b.outputs[*at]));
+        let written: Vec<u64> = written.collect();
+        // A pair that was met before has its root: a loop that makes it again adds none.
+        let known = written
+            .iter()
+            .find_map(|pair| self.pairs.get(pair))
+            .copied();
+        let root = root.or(known).unwrap_or_else(|| {
             self.roots.push(first.clone());
             self.roots.len() - 1
         });
         self.unsettled.get_or_insert(root);
-        let outputs = contrast.outputs.iter();
-        let written = outputs.map(|at| pair(&a.outputs[*at], &b.outputs[*at]));
         for pair in read.into_iter().chain(written) {
             self.pairs.entry(pair).or_insert(root);
         }

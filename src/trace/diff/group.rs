@@ -104,8 +104,11 @@ fn group_inputs_match(
     for rank in members {
         let sides = looked.get(&rank).map(|[a, b]| (a.get(&key), b.get(&key)));
         match sides {
-            Some((Some(a), Some(b))) if a.text != b.text => return Some(false),
-            Some((Some(a), Some(b))) => is_known &= a.is_known && b.is_known,
+            Some((Some(a), Some(b))) if a.is_known && b.is_known => {
+                if a.text != b.text {
+                    return Some(false);
+                }
+            }
             _ => is_known = false,
         }
     }
