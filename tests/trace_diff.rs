@@ -5,8 +5,9 @@
 mod synthetic;
 
 use bitproof::trace::Folder;
+use bitproof::trace::Strength;
 use bitproof::trace::certify::certify;
-use bitproof::trace::diff::{Comparison, Difference, Role, Side, Strength, Verdict, compare};
+use bitproof::trace::diff::{Comparison, Difference, Role, Side, Verdict, compare};
 use proptest::prelude::*;
 use synthetic::{Plant, Run, Size, is_collective, run, write};
 use tempfile::TempDir;

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use bitproof::trace::Folder;
-use bitproof::trace::diff::{Comparison, Divergence, Pattern, Strength, Verdict, compare};
+use bitproof::trace::Strength;
+use bitproof::trace::diff::{Comparison, Divergence, Pattern, Verdict, compare};
 use serde_json::{Value, json};
 
 /// Folders that have an `expected.json`.

@@ -37,6 +37,9 @@ struct CertifyArgs {
     /// A folder of traces, or one rank's file
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+    /// Take streams of our recorder whose run was killed, up to where they end
+    #[arg(long)]
+    accept_cut: bool,
     /// How the certificate is written to standard output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
@@ -53,6 +56,9 @@ struct DiffArgs {
     /// Parse every line, also those that are the same bytes on both sides
     #[arg(long)]
     parse_all: bool,
+    /// Take streams of our recorder whose run was killed, and compare up to where they end
+    #[arg(long)]
+    accept_cut: bool,
     /// How the comparison is written to standard output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
@@ -179,7 +185,10 @@ fn refused(name: String, damages: &[Damage], exit: Exit) -> Finding {
 fn certified(args: &CertifyArgs) -> Exit {
     let name = args.folder.display().to_string();
     let folder = match opened(&args.folder) {
-        Ok(folder) => folder,
+        Ok(folder) => Folder {
+            accepts_cut: args.accept_cut,
+            ..folder
+        },
         Err((damages, exit)) => return refused(name, &damages, exit).write(args.format),
     };
     let certificate = certify(&folder);
@@ -203,7 +212,7 @@ fn certified(args: &CertifyArgs) -> Exit {
 fn compared(args: &DiffArgs) -> Exit {
     let names = [&args.a, &args.b].map(|path| path.display().to_string());
     let (a, b) = (opened(&args.a), opened(&args.b));
-    let (a, b) = match (a, b) {
+    let (mut a, mut b) = match (a, b) {
         (Ok(a), Ok(b)) => (a, b),
         (a, b) => {
             let failed = [a.err(), b.err()].into_iter().flatten();
@@ -215,6 +224,7 @@ fn compared(args: &DiffArgs) -> Exit {
             return refused(names.join(" "), &damages, exit).write(args.format);
         }
     };
+    (a.accepts_cut, b.accepts_cut) = (args.accept_cut, args.accept_cut);
     let comparison = compare(&a, &b, args.parse_all);
     let report = Compared {
         names: [&names[0], &names[1]],
@@ -286,6 +296,9 @@ fn converted(args: &ConvertArgs) -> Exit {
         Target::MegatronV1 => convert::Format::MegatronV1,
         Target::Ops => convert::Format::Ops,
     };
+    if convert::leaves_boundary(&folder, to) {
+        talk("the boundary streams beside the op streams are left out: convert them by themselves");
+    }
     match convert::convert(&folder, to, &args.output) {
         Ok(0) => {
             talk("the folder has no record to convert");

@@ -31,6 +31,8 @@ pub struct Folder {
     pub run: Option<RunFile>,
     /// Files that look like traces and have no rank in their name.
     pub unnamed: Vec<String>,
+    /// Whether streams of a run that was killed are taken up to where they end.
+    pub accepts_cut: bool,
 }
 
 /// What `run.json` says that matters here. Other keys are the recorder's own.
@@ -41,6 +43,16 @@ pub struct RunFile {
     pub ranks: Option<Vec<u32>>,
     /// How tensors were digested.
     pub digest: Option<String>,
+    /// What recorded it.
+    pub recorder: Option<String>,
+}
+
+impl RunFile {
+    /// Whether every stream of this recorder ends with a record that says so: a run that was killed
+    /// leaves none.
+    pub fn ends_with_record(&self) -> bool {
+        self.recorder.as_deref() == Some("bitproof_trace")
+    }
 }
 
 impl Folder {
@@ -54,7 +66,7 @@ impl Folder {
             ..Folder::default()
         };
         let streams = match path.is_file() {
-            true => BTreeMap::from([(0, vec![path.to_path_buf()])]),
+            true => BTreeMap::from([(rank_in(path).unwrap_or(0), vec![path.to_path_buf()])]),
             false => folder.list(path)?,
         };
         match streams.values().flatten().next() {
@@ -74,6 +86,33 @@ impl Folder {
     /// Whether there is nothing to look at.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty() && self.boundary.is_empty()
+    }
+
+    /// Whether streams may end without their last record.
+    pub fn may_be_cut(&self) -> bool {
+        let ends = self.run.as_ref().is_some_and(RunFile::ends_with_record);
+        self.accepts_cut && ends
+    }
+
+    /// The rank that a stream's records must be of; nothing for a single file whose name says none.
+    pub fn own(&self, rank: u32) -> Option<u32> {
+        match self.path.is_file() {
+            true => rank_in(&self.path),
+            false => Some(rank),
+        }
+    }
+
+    /// Of two single files, this one under the other's rank: whoever names them means them.
+    pub fn beside(&self, other: &Folder) -> Folder {
+        let mut folder = self.clone();
+        let rank = other.ops.keys().chain(other.boundary.keys()).next();
+        if let (true, true, Some(rank)) = (self.path.is_file(), other.path.is_file(), rank) {
+            for streams in [&mut folder.ops, &mut folder.boundary] {
+                let files = streams.pop_first().map(|(_, files)| (*rank, files));
+                streams.extend(files);
+            }
+        }
+        folder
     }
 
     fn list(&mut self, path: &Path) -> Result<BTreeMap<u32, Vec<PathBuf>>, Vec<Damage>> {
@@ -131,6 +170,14 @@ enum Key {
     Stream(u32, Option<u64>),
     Unnamed,
     Other,
+}
+
+/// The rank in a file's name, if there is one.
+fn rank_in(path: &Path) -> Option<u32> {
+    match key_of(&path.file_name()?.to_string_lossy()) {
+        Key::Stream(rank, _) => Some(rank),
+        Key::Unnamed | Key::Other => None,
+    }
 }
 
 /// Whose stream a file's name says it is.

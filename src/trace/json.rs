@@ -60,6 +60,9 @@ pub fn is_name(text: &str) -> bool {
 /// Longest name, in characters (Megatron-LM pull request 6610).
 pub const NAME_CHARS_MAX: usize = 512;
 
+/// Most fields that one object may have beside the format's own.
+pub const FIELDS_MAX: usize = 1024;
+
 /// Fields that a format does not name, in the order of the line.
 #[derive(Clone, Debug, Default)]
 pub struct Extra<'a>(pub(super) Vec<(Text<'a>, &'a RawValue)>);
@@ -82,6 +85,10 @@ impl<'a> Extra<'a> {
     pub fn push<E: Error>(&mut self, key: Text<'a>, value: &'a RawValue) -> Result<(), E> {
         if self.get(&key).is_some() {
             return Err(duplicate(&key));
+        }
+        if self.0.len() >= FIELDS_MAX {
+            let message = format!("more than {FIELDS_MAX} fields that the format does not name");
+            return Err(Error::custom(message));
         }
         strict(value).map_err(Error::custom)?;
         self.0.push((key, value));

@@ -14,9 +14,13 @@ pub mod header;
 pub mod json;
 pub mod lines;
 pub mod op;
+mod point;
 pub mod show;
+mod strength;
 
 pub use certify::{Certificate, Coverage};
 pub use damage::Damage;
 pub use folder::Folder;
+pub use point::Point;
+pub use strength::Strength;
 pub mod diff;

@@ -305,6 +305,12 @@ impl<'a> Operand<'a> {
         }
         let flags = (write_only.unwrap_or(false), tainted.unwrap_or(false));
         let digest = digest.ok_or_else(|| Error::missing_field("digest"))?;
+        // A recorder that leaves the one digest out may still have hashed the bytes.
+        let digest = match (digest, bytes64.clone().flatten()) {
+            (Some(digest), bytes) if &*digest == OVERSIZE => bytes.or(Some(digest)),
+            (None, bytes) => bytes,
+            (digest, _) => digest,
+        };
         let value = match (digest, flags) {
             (Some(digest), _) if &*digest == OVERSIZE => Value::Unknown(Unknown::Oversize),
             (Some(_), (true, _)) => {

@@ -38,7 +38,7 @@ pub fn show(
     filter: &Filter,
     mut out: impl FnMut(&str) -> bool,
 ) -> Result<(), Damage> {
-    let own = |rank: u32| (!folder.path.is_file()).then_some(rank);
+    let own = |rank: u32| folder.own(rank);
     let is_wanted = |rank: u32| filter.rank.is_none_or(|wanted| wanted == rank);
     for (rank, files) in folder.ops.iter().filter(|(rank, _)| is_wanted(**rank)) {
         let mut stream = RankStream::open(files, own(*rank))?;

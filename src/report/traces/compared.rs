@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Place, Source, escaped};
 use crate::report::counted;
 use crate::trace::certify::runs_of;
 use crate::trace::diff::{
-    Artefact, Comparison, Difference, Divergence, Metric, Role, Side, Verdict, sites,
+    Artefact, Comparison, Difference, Divergence, Role, Side, Verdict, sites,
 };
 
 /// Two folders as the user wrote them, and what came of them.
@@ -160,14 +160,14 @@ impl Compared<'_> {
     /// From the metric that shows it down to the kernel; nothing where no record says.
     fn ladder(&self) -> Vec<(&'static str, Option<String>)> {
         let comparison = self.comparison;
-        let metric = Metric::ALL.into_iter().find_map(|metric| {
-            let iteration = comparison.metrics.get(&metric)?.first_difference?;
-            Some((iteration, metric))
-        });
-        let metric = match (metric, comparison.metrics.is_empty()) {
-            (Some((iteration, metric)), _) => {
-                Some(format!("{}, from iteration {iteration}", metric.words()))
-            }
+        let differing = comparison.metrics.iter();
+        let differing = differing.filter(|(_, result)| result.differing > 0);
+        let first = differing.min_by_key(|(metric, result)| (result.first_difference, **metric));
+        let metric = match (first, comparison.metrics.is_empty()) {
+            (Some((metric, result)), _) => Some(match result.first_difference {
+                Some(iteration) => format!("{}, from iteration {iteration}", metric.words()),
+                None => format!("{}, outside of iterations", metric.words()),
+            }),
             (None, true) => None,
             (None, false) => Some("none differs".to_string()),
         };
@@ -214,6 +214,7 @@ impl Compared<'_> {
             json!({
                 "metric": metric.words(),
                 "compared": result.compared,
+                "differing": result.differing,
                 "first_difference": result.first_difference,
             })
         });
@@ -345,7 +346,9 @@ fn role_in_words(first: &Divergence) -> String {
             "origin: the inputs of its whole group match, its result does not".into()
         }
         (Role::Origin, _) => "origin: its inputs match, its outputs do not".into(),
-        (Role::Receiver, Some(true)) => "receiver: another member's input differs already".into(),
+        (Role::Receiver, Some(true)) | (Role::Receiver, None) if is_collective => {
+            "receiver: another member's input differs already".into()
+        }
         (Role::Receiver, _) => "receiver: its inputs differ already".into(),
         (Role::Undecided, None) => "undecided: the record shows no inputs".into(),
         (Role::Undecided, _) => "undecided: not all of its inputs are known".into(),

@@ -85,7 +85,7 @@ impl BoundaryStream {
     /// As [`BoundaryStream::next`], and a record that was there twice.
     pub fn finish(mut self) -> Result<BoundaryCoverage, Damage> {
         while self.next(|_| ())?.is_some() {}
-        self.course.close(&self.lines.whereabouts())?;
+        self.course.close()?;
         self.coverage.iterations = self.course.iterations().to_vec();
         Ok(self.coverage)
     }

@@ -1,6 +1,7 @@
 //! What every stream owes: its own rank, its sequence, iterations that go on, each record once.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use crate::trace::damage::{Damage, Whereabouts};
 
@@ -22,8 +23,10 @@ pub struct Course {
     iteration: Option<u64>,
     /// The iterations seen, as runs of neighbours.
     iterations: Vec<(u64, u64)>,
-    /// Identities of this iteration, hashed, each with its line: bounded by one iteration.
-    identities: Vec<(u64, u64)>,
+    /// Identities of this iteration, hashed, each with its file and line: bounded by one iteration.
+    identities: Vec<(u64, usize, u64)>,
+    /// The files of this iteration so far, the current one last.
+    files: Vec<Arc<str>>,
 }
 
 /// What a record says of its place in the stream.
@@ -46,6 +49,7 @@ impl Course {
             iteration: None,
             iterations: Vec::new(),
             identities: Vec::new(),
+            files: Vec::new(),
         }
     }
 
@@ -95,7 +99,11 @@ impl Course {
         }
         self.next = step.seq.saturating_add(1);
         self.go_to(step.iteration, here)?;
-        let identity = step.identity.map(|identity| (identity, here.line));
+        if self.files.last() != Some(here.file) {
+            self.files.push(here.file.clone());
+        }
+        let place = (self.files.len() - 1, here.line);
+        let identity = step.identity.map(|identity| (identity, place.0, place.1));
         self.identities.extend(identity);
         Ok(())
     }
@@ -120,29 +128,35 @@ impl Course {
             _ => self.iterations.push((new, new)),
         }
         self.iteration = iteration;
-        self.close(here)
+        self.close()
     }
 
     /// Ends an iteration: whatever is known by a name must have been there once.
     ///
     /// # Errors
     /// A record that was there twice.
-    pub fn close(&mut self, here: &Whereabouts<'_>) -> Result<(), Damage> {
+    pub fn close(&mut self) -> Result<(), Damage> {
         self.identities.sort_unstable();
         let twice = self
             .identities
             .windows(2)
             .find(|pair| pair[0].0 == pair[1].0);
-        let found = twice.map(|pair| (pair[0].1, pair[1].1));
+        let found = twice.map(|pair| (pair[0], pair[1]));
         self.identities.clear();
-        let Some((first, second)) = found else {
+        let files = std::mem::take(&mut self.files);
+        let Some(((_, file, first), (_, other, second))) = found else {
             return Ok(());
         };
-        let message = format!("lines {first} and {second} are known by the same name");
+        let of = match file == other {
+            true => String::new(),
+            false => format!(" of {}", files[file]),
+        };
+        let message = format!("lines {first}{of} and {second} are known by the same name");
         let at = Whereabouts {
+            file: &files[other],
             line: second,
+            offset: 0,
             bytes: &[],
-            ..*here
         };
         Err(at
             .damage("same-identity", 0, message)

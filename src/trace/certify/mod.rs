@@ -29,17 +29,16 @@ pub struct Certificate {
 
 /// Certifies a folder of traces, ranks in parallel.
 pub fn certify(folder: &Folder) -> Certificate {
-    let own = |rank: u32| (!folder.path.is_file()).then_some(rank);
     let ops: Vec<_> = folder.ops.iter().collect();
     let ops = ops.into_par_iter().map(|(rank, files)| {
-        let stream = RankStream::open(files, own(*rank));
+        let stream = RankStream::open(files, folder.own(*rank));
         (*rank, stream.and_then(RankStream::finish))
     });
     let ops: Vec<_> = ops.collect();
     let boundaries: Vec<_> = folder.boundary.iter().collect();
     let boundaries = boundaries
         .into_par_iter()
-        .map(|(rank, files)| (*rank, boundary::certify(files, own(*rank))));
+        .map(|(rank, files)| (*rank, boundary::certify(files, folder.own(*rank))));
     let boundaries: Vec<_> = boundaries.collect();
     let mut certificate = Certificate::default();
     for (rank, done) in ops {
@@ -79,6 +78,7 @@ impl Certificate {
         }
         self.ranks_there(folder, &name);
         self.boundary_ranks_there(folder, &name);
+        self.streams_whole(folder, &name);
         let ops = self.ranks.iter();
         let ops = iterations_alike(ops.map(|(rank, one)| (*rank, &one.iterations[..])), &name);
         let boundary = self.boundary.iter();
@@ -130,6 +130,37 @@ impl Certificate {
         if !which.is_empty() {
             self.not_covered
                 .push(format!("ranks {which} of {world} were not recorded"));
+        }
+    }
+
+    /// A rank that was recorded has records, and where the recorder writes a last one, that.
+    fn streams_whole(&mut self, folder: &Folder, name: &Arc<str>) {
+        let ranks = |is_lacking: fn(&Coverage) -> bool| {
+            let lacking = self.ranks.iter().filter(|(_, one)| is_lacking(one));
+            runs_of(lacking.map(|(rank, _)| u64::from(*rank)))
+        };
+        let has_records = self.ranks.values().any(|one| one.records > 0);
+        let empty = ranks(|one| one.records == 0);
+        let run = folder.run.clone().unwrap_or_default();
+        let ends = run.ends_with_record() || self.ranks.values().any(|one| one.is_ended);
+        let cut = ranks(|one| one.records > 0 && !one.is_ended);
+        if has_records && !empty.is_empty() {
+            let message = format!("ranks {empty} have no record, and others have some");
+            self.reasons
+                .push(Damage::of_file("no-record", name, message));
+        }
+        if !ends || cut.is_empty() {
+            return;
+        }
+        let message = format!("the streams of ranks {cut} do not end with `recorder` `end`");
+        if folder.may_be_cut() {
+            self.not_covered
+                .push(format!("{message}: what came after is not known"));
+        } else {
+            let damage = Damage::of_file("cut-recording", name, message);
+            self.reasons.push(damage.expecting(
+                "the run was killed: --accept-cut looks at what was written until then",
+            ));
         }
     }
 

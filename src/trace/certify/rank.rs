@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use super::course::{Course, Sequence, Step, identity};
 use crate::trace::damage::{Damage, Whereabouts};
-use crate::trace::diff::Point;
 use crate::trace::header::Header;
 use crate::trace::lines::Lines;
 use crate::trace::op::{Operand, Record, Unknown, Value};
+use crate::trace::point::Point;
+use crate::trace::strength::Strength;
 
 /// What a rank's stream covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Coverage {
     pub undigested: BTreeMap<Unknown, u64>,
     /// Recomputed outputs that were held against their forward's.
     pub recomputed: u64,
+    /// Whether the recorder says that it came to its end.
+    pub is_ended: bool,
 }
 
 /// Checks records in their order and counts what they cover.
@@ -39,13 +42,15 @@ pub struct Certifier {
     /// Begun and not ended: where.
     open: BTreeMap<(String, String), u64>,
     /// Outputs of this iteration's `forward` records, for recomputation.
-    forwards: BTreeMap<String, Vec<String>>,
+    forwards: BTreeMap<String, Vec<Seen>>,
     iteration: Option<u64>,
     undigested: [u64; 5],
 }
 
-/// Kind and name of the record that our recorder ends with when it cannot go on.
-const RECORDER_FAILED: (&str, &str) = ("recorder", "failed");
+/// Kind of the record that our recorder ends with: `end`, or `failed` when it could not go on.
+const RECORDER: &str = "recorder";
+/// More kinds than this are none.
+const KINDS_MAX: usize = 1024;
 /// More pairs than this are never open at once.
 const OPEN_MAX: usize = 1 << 20;
 
@@ -83,18 +88,19 @@ impl Certifier {
             }),
         };
         self.course.step(step, here)?;
-        self.count(&record.kind);
-        if (&*record.kind, &*record.name) == RECORDER_FAILED {
+        self.count(&record.kind, here)?;
+        if &*record.kind == RECORDER && &*record.name == "failed" {
             let why = record.extra.get("reason").unwrap_or("no reason is given");
             let message = format!("the recorder failed here: {why}");
             return Err(here.damage("recorder-failed", 0, message));
         }
+        self.coverage.is_ended = &*record.kind == RECORDER && &*record.name == "end";
         for operand in record.inputs.iter().chain(&record.outputs) {
             match &operand.value {
                 Value::Unknown(why) => self.undigested[*why as usize] += 1,
-                Value::Digest { bytes64, .. } => {
+                Value::Digest { .. } => {
                     self.coverage.digested += 1;
-                    let is_blind = bytes64.is_none() && operand.numel > 1;
+                    let is_blind = operand.strength() == Some(Strength::Xor);
                     self.coverage.order_blind += u64::from(is_blind);
                 }
             }
@@ -120,16 +126,23 @@ impl Certifier {
         };
         self.course.step(step, here)?;
         self.coverage.headers_only += 1;
-        self.count(header.kind);
-        Ok(())
+        self.coverage.is_ended = false;
+        self.count(header.kind, here)
     }
 
-    fn count(&mut self, kind: &str) {
+    fn count(&mut self, kind: &str, here: &Whereabouts<'_>) -> Result<(), Damage> {
         self.coverage.records += 1;
+        let known = self.kinds.len();
         match self.kinds.iter_mut().find(|(known, _)| known == kind) {
             Some((_, count)) => *count += 1,
+            None if known >= KINDS_MAX => {
+                let message = format!("more than {KINDS_MAX} kinds of records");
+                let damage = here.damage("too-many-kinds", 0, message);
+                return Err(damage.expecting("kinds such as op, collective, grad and param"));
+            }
             None => self.kinds.push((kind.to_string(), 1)),
         }
+        Ok(())
     }
 
     /// Kinds that end in `_begin` and `_end` are a pair by name and occurrence.
@@ -159,22 +172,25 @@ impl Certifier {
 
     /// A `recompute` record names its forward by `of`: both must have written the same bytes.
     fn recompute(&mut self, record: &Record<'_>, here: &Whereabouts<'_>) -> Result<(), Damage> {
-        if record.iteration != self.iteration {
+        // Records outside of iterations stand beside those of any.
+        if record.iteration.is_some() && record.iteration != self.iteration {
             self.iteration = record.iteration;
             self.forwards.clear();
         }
         if &*record.kind == "forward" {
-            let outputs = record.outputs.iter().map(value_text).collect();
+            let outputs = record.outputs.iter().map(Seen::of).collect();
             self.forwards.insert(record.id.to_string(), outputs);
         }
         if &*record.kind != "recompute" {
             return Ok(());
         }
         let of = record.extra.get("of").unwrap_or_default().trim_matches('"');
-        let outputs: Vec<String> = record.outputs.iter().map(value_text).collect();
+        let outputs: Vec<Seen> = record.outputs.iter().map(Seen::of).collect();
         let message = match self.forwards.get(of) {
-            Some(forward) if *forward == outputs => {
-                self.coverage.recomputed += 1;
+            Some(forward) if forward.len() == outputs.len() && agree(forward, &outputs) => {
+                let known = forward.iter().zip(&outputs);
+                let known = known.filter(|(x, y)| x.digest.is_some() && y.digest.is_some());
+                self.coverage.recomputed += known.count() as u64;
                 return Ok(());
             }
             Some(_) => format!(
@@ -194,7 +210,7 @@ impl Certifier {
     /// # Errors
     /// Pairs that were begun and never ended, records that were there twice.
     pub fn finish(mut self, here: &Whereabouts<'_>) -> Result<Coverage, Damage> {
-        self.course.close(here)?;
+        self.course.close()?;
         if let Some(((what, at), line)) = self.open.iter().next() {
             let more = self.open.len();
             let message =
@@ -221,12 +237,45 @@ impl Certifier {
 fn is_half_of_two(kind: &str) -> bool {
     kind.ends_with("_begin")
         || kind.ends_with("_end")
-        || ["forward", "recompute"].contains(&kind)
-        || kind == RECORDER_FAILED.0
+        || ["forward", "recompute", RECORDER].contains(&kind)
 }
 
-fn value_text(operand: &Operand<'_>) -> String {
-    format!("{:?}{}{:?}", operand.shape, &*operand.dtype, operand.value)
+/// An output of a forward, as far as its recomputation must give it again.
+#[derive(Clone, Debug)]
+struct Seen {
+    shape: Vec<u64>,
+    dtype: String,
+    /// Nothing where no digest is known.
+    digest: Option<(String, Option<String>)>,
+}
+
+impl Seen {
+    fn of(operand: &Operand<'_>) -> Seen {
+        Seen {
+            shape: operand.shape.clone(),
+            dtype: operand.dtype.to_string(),
+            digest: match &operand.value {
+                Value::Digest { digest, bytes64 } => {
+                    let bytes64 = bytes64.as_ref().map(|text| text.to_string());
+                    Some((digest.to_string(), bytes64))
+                }
+                Value::Unknown(_) => None,
+            },
+        }
+    }
+}
+
+/// Whether nothing that both know differs.
+fn agree(forward: &[Seen], again: &[Seen]) -> bool {
+    forward.iter().zip(again).all(|(x, y)| {
+        let is_same_tensor = x.shape == y.shape && x.dtype == y.dtype;
+        let is_other = match (&x.digest, &y.digest) {
+            (Some((a, Some(x))), Some((b, Some(y)))) => a != b || x != y,
+            (Some((a, _)), Some((b, _))) => a != b,
+            _ => false,
+        };
+        is_same_tensor && !is_other
+    })
 }
 
 /// A rank's files as one stream of lines, certified as it is read.
@@ -321,6 +370,11 @@ impl RankStream {
     /// Records of each kind that were certified so far.
     pub fn kinds(&self) -> &[(String, u64)] {
         self.certifier.kinds()
+    }
+
+    /// Whether the last record says that the recorder came to its end.
+    pub fn is_ended(&self) -> bool {
+        self.certifier.coverage.is_ended
     }
 
     /// The lines and their certificate, for who parses records by itself.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::trace::boundary::Boundary;
+use crate::trace::boundary::{Boundary, Tensor};
 use crate::trace::json::Extra;
 use crate::trace::op::{Operand, Record, SCHEMA_VERSION, Unknown, Value};
 
@@ -100,6 +100,19 @@ pub fn boundary_of_op(record: &Record<'_>, occurrence: u64, sequence: u64) -> St
     )
 }
 
+/// What a boundary record says of its tensor beside what every operand has.
+fn other_fields(tensor: &Tensor<'_>) -> String {
+    let fields = serde_json::to_value(tensor).expect("a tensor has a JSON form");
+    let fields = fields.as_object().expect("a tensor is an object");
+    let own = ["shape", "dtype", "numel", "sha256"];
+    let others = fields
+        .iter()
+        .filter(|(key, _)| !own.contains(&key.as_str()));
+    others
+        .map(|(key, value)| format!(",{}:{value}", quoted(key)))
+        .collect()
+}
+
 /// A boundary record as one of the op stream, of kind `boundary`: it shows no inputs.
 pub fn op_of_boundary(record: &Boundary<'_>, seq: u64) -> String {
     let mut line = head(
@@ -121,12 +134,12 @@ pub fn op_of_boundary(record: &Boundary<'_>, seq: u64) -> String {
             .sha256
             .as_ref()
             .map_or("null".to_string(), |digest| quoted(digest));
-        let mode = serde_json::to_string(&tensor.mode).expect("a word");
         format!(
-            "{{\"shape\":{},\"dtype\":{},\"numel\":{},\"digest\":{digest},\"mode\":{mode}}}",
+            "{{\"shape\":{},\"dtype\":{},\"numel\":{},\"digest\":{digest}{}}}",
             sizes(&tensor.shape),
             quoted(&tensor.dtype),
-            tensor.numel
+            tensor.numel,
+            other_fields(tensor)
         )
     });
     let fields = record

@@ -71,25 +71,58 @@ pub fn convert(folder: &Folder, to: Format, out: &Path) -> Result<u64, ConvertEr
         true => (&folder.boundary, false),
         false => (&folder.ops, true),
     };
+    let failed = |error: Failed| match error {
+        Failed::Damage(damage) => ConvertError::from(damage),
+        Failed::Write(error) => unwritable(error),
+    };
     for (rank, files) in streams {
-        let own = (!folder.path.is_file()).then_some(*rank);
-        let path = aside.path().join(format!("rank_{rank:06}.jsonl"));
-        let file = std::fs::File::create(&path).map_err(unwritable)?;
-        let mut writer = BufWriter::new(file);
-        records += match is_ops {
-            true => of_ops(files, own, to, &mut writer),
-            false => of_boundary(files, own, to, &mut writer),
+        let own = folder.own(*rank);
+        let written = stream_file(aside.path(), *rank, |writer| match is_ops {
+            true => of_ops(files, own, to, writer),
+            false => of_boundary(files, own, to, writer),
+        });
+        records += written.map_err(failed)?;
+    }
+    if is_ops && to == Format::Ops && !folder.boundary.is_empty() {
+        let beside = aside.path().join("boundary");
+        std::fs::create_dir(&beside).map_err(unwritable)?;
+        for (rank, files) in &folder.boundary {
+            let written = stream_file(&beside, *rank, |writer| {
+                of_boundary(files, folder.own(*rank), Format::MegatronV1, writer)
+            });
+            records += written.map_err(failed)?;
         }
-        .map_err(|error| match error {
-            Failed::Damage(damage) => ConvertError::from(damage),
-            Failed::Write(error) => unwritable(error),
-        })?;
-        let file = writer
-            .into_inner()
-            .map_err(|error| unwritable(error.into_error()))?;
-        file.sync_all().map_err(unwritable)?;
+    }
+    let run = folder.path.join("run.json");
+    if run.is_file() {
+        let kept = aside.path().join("run.json");
+        std::fs::copy(&run, &kept).map_err(unwritable)?;
+        let kept = std::fs::File::open(&kept).map_err(unwritable)?;
+        kept.sync_all().map_err(unwritable)?;
     }
     std::fs::rename(aside.keep(), out).map_err(unwritable)?;
+    Ok(records)
+}
+
+/// Whether streams stay behind: a folder of boundary streams has no place for a second kind.
+pub fn leaves_boundary(folder: &Folder, to: Format) -> bool {
+    to == Format::MegatronV1 && !folder.ops.is_empty() && !folder.boundary.is_empty()
+}
+
+/// Writes one rank's file in `folder`; returns how many records.
+fn stream_file(
+    folder: &Path,
+    rank: u32,
+    write: impl FnOnce(&mut BufWriter<std::fs::File>) -> Result<u64, Failed>,
+) -> Result<u64, Failed> {
+    let path = folder.join(format!("rank_{rank:06}.jsonl"));
+    let file = std::fs::File::create(&path).map_err(Failed::Write)?;
+    let mut writer = BufWriter::new(file);
+    let records = write(&mut writer)?;
+    let file = writer
+        .into_inner()
+        .map_err(|error| Failed::Write(error.into_error()))?;
+    file.sync_all().map_err(Failed::Write)?;
     Ok(records)
 }
 
@@ -155,7 +188,8 @@ struct Occurrences {
 
 impl Occurrences {
     fn next(&mut self, record: &Record<'_>) -> u64 {
-        if record.iteration != self.iteration {
+        // Records outside of iterations stand beside those of any.
+        if record.iteration.is_some() && record.iteration != self.iteration {
             self.iteration = record.iteration;
             self.seen.clear();
         }

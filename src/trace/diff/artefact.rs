@@ -10,10 +10,11 @@
 use std::collections::BTreeMap;
 
 use super::compare::Contrast;
-use super::divergence::{Divergence, Point};
+use super::divergence::Divergence;
 use super::ops;
 use crate::trace::certify::identity;
 use crate::trace::op::{Operand, Record, Value};
+use crate::trace::point::Point;
 
 /// Why a difference is not the training's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

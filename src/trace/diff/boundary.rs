@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::divergence::{Difference, Divergence, Point, Role, Side};
+use super::divergence::{Difference, Divergence, Role, Side};
 use crate::trace::boundary::{Boundary, BoundaryCoverage, BoundaryStream, Mode};
 use crate::trace::damage::Damage;
+use crate::trace::point::Point;
 
 /// What came of one rank's boundary streams.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +70,9 @@ impl Metric {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetricResult {
     pub compared: u64,
+    /// How often it differed.
+    pub differing: u64,
+    /// The iteration of the first difference; nothing if no record that differs has one.
     pub first_difference: Option<u64>,
 }
 
@@ -139,10 +143,10 @@ impl Owned {
 /// What cannot be trusted in either.
 pub fn compare_boundary(
     files: [&[PathBuf]; 2],
-    rank: Option<u32>,
+    own: [Option<u32>; 2],
 ) -> Result<BoundaryResult, Damage> {
-    let mut a = BoundaryStream::open(files[0], rank)?;
-    let mut b = BoundaryStream::open(files[1], rank)?;
+    let mut a = BoundaryStream::open(files[0], own[0])?;
+    let mut b = BoundaryStream::open(files[1], own[1])?;
     let mut result = BoundaryResult::default();
     loop {
         let (x, y) = (a.next(Owned::of)?, b.next(Owned::of)?);
@@ -166,8 +170,9 @@ impl BoundaryResult {
         if let Some(metric) = Metric::of(&x.point.name) {
             let metric = self.metrics.entry(metric).or_default();
             metric.compared += 1;
-            if difference.is_some() && metric.first_difference.is_none() {
-                metric.first_difference = x.point.iteration;
+            if difference.is_some() {
+                metric.differing += 1;
+                metric.first_difference = metric.first_difference.or(x.point.iteration);
             }
         }
         if let (Some(difference), None) = (&difference, &self.first) {

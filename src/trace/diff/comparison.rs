@@ -11,11 +11,12 @@ use super::boundary::{BoundaryResult, Metric, MetricResult, compare_boundary};
 use super::divergence::{Divergence, Role};
 use super::group;
 use super::pattern::{Hint, Pattern, hints, pattern};
-use super::rank::{RankResult, compare_rank};
+use super::rank::{Looking, RankResult, compare_rank};
 use crate::trace::boundary::Mode;
 use crate::trace::certify::{Certificate, Coverage, runs_of};
 use crate::trace::damage::Damage;
 use crate::trace::folder::Folder;
+use crate::trace::strength::Strength;
 
 /// How two runs compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,36 +29,6 @@ pub enum Verdict {
     Untrusted,
     /// There was nothing to compare.
     NothingCompared,
-}
-
-/// How much agreement shows, weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Strength {
-    /// Nothing was compared.
-    None,
-    /// Shapes, types and names only.
-    Metadata,
-    /// Statistics.
-    Summary,
-    /// Digests of some elements.
-    Sampled,
-    /// An XOR of all elements: blind to order, and to many pairs of changes.
-    Xor,
-    /// Hashes of all bytes.
-    Full,
-}
-
-impl Strength {
-    pub fn slug(self) -> &'static str {
-        match self {
-            Strength::None => "none",
-            Strength::Metadata => "metadata",
-            Strength::Summary => "summary",
-            Strength::Sampled => "sampled",
-            Strength::Xor => "xor",
-            Strength::Full => "full",
-        }
-    }
 }
 
 /// What `trace diff` finds.
@@ -90,6 +61,7 @@ struct Looked {
 /// Compares two folders. `is_all_parsed` parses every line of records that are equal on both
 /// sides; else only a rank's first [`super::PARSED_LINES`].
 pub fn compare(a: &Folder, b: &Folder, is_all_parsed: bool) -> Comparison {
+    let b = &b.beside(a);
     let looked = look([a, b], is_all_parsed);
     let mut comparison = Comparison::certified([a, b], &looked);
     if comparison.reasons.is_empty() {
@@ -102,20 +74,23 @@ pub fn compare(a: &Folder, b: &Folder, is_all_parsed: bool) -> Comparison {
 type Pair<'a> = (u32, [&'a [PathBuf]; 2]);
 
 fn look([a, b]: [&Folder; 2], is_all_parsed: bool) -> Looked {
-    let is_file = a.path.is_file() && b.path.is_file();
-    let own = |rank: u32| (!is_file).then_some(rank);
     let both = |x: &'_ BTreeMap<u32, Vec<PathBuf>>, y: &'_ BTreeMap<u32, Vec<PathBuf>>| {
         let ranks = x.keys().filter(|rank| y.contains_key(rank));
         ranks.copied().collect::<Vec<u32>>()
     };
     let ops = both(&a.ops, &b.ops).into_par_iter().map(|rank| {
         let (rank, files): Pair<'_> = (rank, [&a.ops[&rank], &b.ops[&rank]]);
-        (rank, compare_rank(files, own(rank), is_all_parsed))
+        let looking = Looking {
+            own: [a.own(rank), b.own(rank)],
+            is_all_parsed,
+            may_be_cut: [a.may_be_cut(), b.may_be_cut()],
+        };
+        (rank, compare_rank(files, looking))
     });
     let ops = ops.collect();
     let boundary = both(&a.boundary, &b.boundary).into_par_iter().map(|rank| {
         let (rank, files): Pair<'_> = (rank, [&a.boundary[&rank], &b.boundary[&rank]]);
-        (rank, compare_boundary(files, own(rank)))
+        (rank, compare_boundary(files, [a.own(rank), b.own(rank)]))
     });
     Looked {
         ops,
@@ -170,7 +145,7 @@ impl Comparison {
                 }
             }
         }
-        comparison.digests_alike(folders);
+        comparison.runs_alike(folders);
         comparison
     }
 
@@ -200,27 +175,42 @@ impl Comparison {
         }
     }
 
-    fn digests_alike(&mut self, [a, b]: [&Folder; 2]) {
-        let rule = |folder: &Folder| folder.run.as_ref().and_then(|run| run.digest.clone());
-        if let (Some(x), Some(y)) = (rule(a), rule(b))
+    /// Two runs of other sizes, or digested in other ways, are not the same run twice.
+    fn runs_alike(&mut self, [a, b]: [&Folder; 2]) {
+        let (Some(x), Some(y)) = (&a.run, &b.run) else {
+            return;
+        };
+        let name: Arc<str> = b.path.display().to_string().into();
+        let mut other = |code, message| self.reasons.push(Damage::of_file(code, &name, message));
+        if let (Some(x), Some(y)) = (&x.digest, &y.digest)
             && x != y
         {
-            let name: Arc<str> = b.path.display().to_string().into();
-            let message = format!("digests are `{y}` here and `{x}` on the other side");
-            self.reasons
-                .push(Damage::of_file("other-digest", &name, message));
+            other(
+                "other-digest",
+                format!("digests are `{y}` here and `{x}` on the other side"),
+            );
+        }
+        if let (Some(x), Some(y)) = (x.world_size, y.world_size)
+            && x != y
+        {
+            other(
+                "other-world",
+                format!("{y} ranks ran here and {x} on the other side"),
+            );
         }
     }
 
     fn gather(&mut self, folders: [&Folder; 2], looked: Looked) {
         let mut strengths = Vec::new();
         let mut headers_only = 0;
+        let mut cut = Vec::new();
         for (rank, result) in looked.ops {
             let result = result.expect("none failed");
             self.ranks.insert(rank);
             self.records += result.compared;
             strengths.extend(strength_of(&result));
             headers_only += result.coverage[0].headers_only;
+            cut.extend((result.uncompared > 0).then_some((u64::from(rank), result.uncompared)));
             if let Some(first) = result.first {
                 self.firsts.insert(rank, first);
             }
@@ -231,7 +221,15 @@ impl Comparison {
         if headers_only > 0 {
             self.not_covered.push(format!(
                 "{headers_only} lines that are the same bytes on both sides were certified by \
-                 their header alone: --parse-all reads them whole"
+                 their header alone, and are taken to have digests like those before them: \
+                 --parse-all reads them whole"
+            ));
+        }
+        if !cut.is_empty() {
+            let records: u64 = cut.iter().map(|(_, records)| records).sum();
+            let which = runs_of(cut.iter().map(|(rank, _)| *rank));
+            self.not_covered.push(format!(
+                "{records} records of ranks {which} come after the other side was killed"
             ));
         }
         if let Err(damage) = group::join(folders, &mut self.firsts) {
@@ -257,6 +255,7 @@ impl Comparison {
         for (metric, result) in metrics {
             let sum = self.metrics.entry(*metric).or_default();
             sum.compared += result.compared;
+            sum.differing += result.differing;
             let firsts = [sum.first_difference, result.first_difference];
             sum.first_difference = firsts.into_iter().flatten().min();
         }
@@ -291,11 +290,11 @@ impl Comparison {
         };
     }
 
-    /// The earliest divergence: of an origin if there is one.
+    /// The divergence of the earliest iteration: of an origin if there is one in it.
     pub fn earliest(&self) -> Option<&Divergence> {
         let key = |first: &&Divergence| {
-            let is_origin = first.role != Role::Origin;
-            (is_origin, first.point.iteration, first.point.seq)
+            let is_no_origin = first.role != Role::Origin;
+            (first.point.iteration, is_no_origin, first.point.seq)
         };
         self.firsts.values().min_by_key(key)
     }
@@ -303,14 +302,7 @@ impl Comparison {
 
 /// How much the agreement of a rank's op stream shows; nothing where none was compared.
 fn strength_of(result: &RankResult) -> Option<Strength> {
-    let blind = result.coverage.iter().map(|one| one.order_blind).max();
-    let digested = result.coverage.iter().map(|one| one.digested).min();
-    match (result.compared, digested, blind) {
-        (0, ..) => None,
-        (_, Some(0), _) => Some(Strength::Metadata),
-        (_, _, Some(0)) => Some(Strength::Full),
-        _ => Some(Strength::Xor),
-    }
+    (result.compared > 0).then(|| result.weakest.unwrap_or(Strength::Metadata))
 }
 
 fn boundary_strength(result: &BoundaryResult) -> Option<Strength> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::trace::op::Record;
+use crate::trace::point::Point;
 
 /// Which of the two folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,34 +17,6 @@ impl Side {
         match self {
             Side::A => "A",
             Side::B => "B",
-        }
-    }
-}
-
-/// A record, as it is named.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Point {
-    pub iteration: Option<u64>,
-    pub kind: String,
-    pub name: String,
-    pub id: String,
-    pub seq: u64,
-    pub microbatch: Option<u64>,
-    pub phase: String,
-    pub scope: String,
-}
-
-impl Point {
-    pub fn of(record: &Record<'_>) -> Point {
-        Point {
-            iteration: record.iteration,
-            kind: record.kind.to_string(),
-            name: record.name.to_string(),
-            id: record.id.to_string(),
-            seq: record.seq,
-            microbatch: record.microbatch,
-            phase: record.phase.to_string(),
-            scope: record.scope.to_string(),
         }
     }
 }
@@ -125,6 +98,8 @@ pub struct Collective {
     /// The group's ranks, where they are recorded.
     pub ranks: Option<Vec<u32>>,
     pub algorithm: Option<String>,
+    /// How many inputs this rank gives.
+    pub inputs: usize,
 }
 
 impl Collective {
@@ -142,6 +117,7 @@ impl Collective {
             call: text("group_seq").map_or_else(|| record.id.to_string(), str::to_string),
             ranks: ranks.and_then(|ranks| serde_json::from_str(ranks).ok()),
             algorithm: text("algo").map(|algo| algo.trim_matches('"').to_string()),
+            inputs: record.inputs.len(),
         })
     }
 }

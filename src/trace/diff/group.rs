@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 
-use super::divergence::{Collective, Divergence, Role};
+use super::divergence::{Collective, Difference, Divergence, Role};
 use crate::trace::certify::RankStream;
 use crate::trace::damage::Damage;
 use crate::trace::folder::Folder;
@@ -18,6 +18,18 @@ use crate::trace::op::{Operand, Record, Unknown, Value};
 struct Given {
     text: String,
     is_known: bool,
+    /// Inputs whose bytes are known.
+    values: usize,
+}
+
+impl Default for Given {
+    fn default() -> Given {
+        Given {
+            text: String::new(),
+            is_known: true,
+            values: 0,
+        }
+    }
 }
 
 /// What joins records across ranks: all but what a rank alone may say.
@@ -37,10 +49,9 @@ fn key(one: &Collective) -> Key {
 /// # Errors
 /// Files that changed since they were certified.
 pub fn join(folders: [&Folder; 2], firsts: &mut BTreeMap<u32, Divergence>) -> Result<(), Damage> {
-    let open = |first: &&mut Divergence| first.role == Role::Origin && first.collective.is_some();
     let wanted: BTreeSet<Key> = firsts
         .values()
-        .filter(|first| first.role == Role::Origin)
+        .filter(|first| is_open(first))
         .filter_map(|first| first.collective.as_ref().map(key))
         .collect();
     if wanted.is_empty() {
@@ -48,9 +59,9 @@ pub fn join(folders: [&Folder; 2], firsts: &mut BTreeMap<u32, Divergence>) -> Re
     }
     let ranks: Vec<u32> = folders[0].ops.keys().copied().collect();
     let looked = ranks.into_par_iter().map(|rank| {
-        let a = given(&folders[0].ops[&rank], rank, &wanted)?;
+        let a = given(&folders[0].ops[&rank], folders[0].own(rank), &wanted)?;
         let b = match folders[1].ops.get(&rank) {
-            Some(files) => given(files, rank, &wanted)?,
+            Some(files) => given(files, folders[1].own(rank), &wanted)?,
             None => BTreeMap::new(),
         };
         Ok((rank, [a, b]))
@@ -61,7 +72,7 @@ pub fn join(folders: [&Folder; 2], firsts: &mut BTreeMap<u32, Divergence>) -> Re
         let world = folder.run.as_ref().and_then(|run| run.world_size);
         world.is_some_and(|world| world as usize == looked.len())
     });
-    for first in firsts.values_mut().filter(open) {
+    for first in firsts.values_mut().filter(|first| is_open(first)) {
         let collective = first.collective.as_ref().expect("it is one");
         first.group_inputs_match = group_inputs_match(collective, &looked, is_whole);
         first.role = match first.group_inputs_match {
@@ -71,6 +82,17 @@ pub fn join(folders: [&Folder; 2], firsts: &mut BTreeMap<u32, Divergence>) -> Re
         };
     }
     own_only(firsts)
+}
+
+/// Whether the group has to be asked: its own inputs match, or it gives none, as whoever only
+/// receives a broadcast.
+fn is_open(first: &Divergence) -> bool {
+    let Some(collective) = &first.collective else {
+        return false;
+    };
+    let gives_none =
+        collective.inputs == 0 && matches!(first.difference, Difference::Content { .. });
+    first.role == Role::Origin || (first.role == Role::Undecided && gives_none)
 }
 
 /// Where a rank's own input differs, its group's do.
@@ -101,6 +123,7 @@ fn group_inputs_match(
         None => looked.keys().copied().filter(took_part).collect(),
     };
     let mut is_known = !members.is_empty() && (collective.ranks.is_some() || is_whole);
+    let mut is_given = false;
     for rank in members {
         let sides = looked.get(&rank).map(|[a, b]| (a.get(&key), b.get(&key)));
         match sides {
@@ -108,17 +131,19 @@ fn group_inputs_match(
                 if a.text != b.text {
                     return Some(false);
                 }
+                is_given |= a.values > 0;
             }
             _ => is_known = false,
         }
     }
-    is_known.then_some(true)
+    // Inputs that no member shows are no inputs that match.
+    (is_known && is_given).then_some(true)
 }
 
 /// What one rank put into each of the collectives.
 fn given(
     files: &[PathBuf],
-    rank: u32,
+    rank: Option<u32>,
     wanted: &BTreeSet<Key>,
 ) -> Result<BTreeMap<Key, Given>, Damage> {
     let last = wanted
@@ -127,7 +152,7 @@ fn given(
         .max()
         .flatten();
     let kind = memchr::memmem::Finder::new("collective");
-    let mut stream = RankStream::open(files, Some(rank))?;
+    let mut stream = RankStream::open(files, rank)?;
     let mut found = BTreeMap::new();
     while stream.ready()? {
         if kind.find(stream.line()).is_some() {
@@ -137,7 +162,9 @@ fn given(
             }
             let collective = Collective::of(&record).map(|one| key(&one));
             if let Some(key) = collective.filter(|key| wanted.contains(key)) {
-                found.insert(key, inputs(&record));
+                // Of a coalesced call each tensor may have a record of its own.
+                let given: &mut Given = found.entry(key).or_default();
+                given.add(&record);
             }
         }
         stream.advance();
@@ -145,18 +172,23 @@ fn given(
     Ok(found)
 }
 
-fn inputs(record: &Record<'_>) -> Given {
-    let text = |operand: &Operand<'_>| {
-        format!("{:?} {} {:?}", operand.shape, operand.dtype, operand.value)
-    };
-    let is_known = |operand: &Operand<'_>| {
-        matches!(
-            operand.value,
-            Value::Digest { .. } | Value::Unknown(Unknown::WriteOnly)
-        )
-    };
-    Given {
-        text: record.inputs.iter().map(text).collect(),
-        is_known: record.inputs.iter().all(is_known),
+impl Given {
+    /// Adds a record of the call.
+    fn add(&mut self, record: &Record<'_>) {
+        for operand in &record.inputs {
+            let Operand {
+                shape,
+                dtype,
+                value,
+                ..
+            } = operand;
+            self.text += &format!("{shape:?} {dtype} {value:?} ");
+            self.is_known &= matches!(
+                value,
+                Value::Digest { .. } | Value::Unknown(Unknown::WriteOnly)
+            );
+            self.values += usize::from(matches!(value, Value::Digest { .. }));
+        }
+        self.text.push(';');
     }
 }

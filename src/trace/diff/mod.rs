@@ -17,7 +17,7 @@ mod rank;
 
 pub use artefact::{Artefact, Reason};
 pub use boundary::{Metric, MetricResult};
-pub use comparison::{Comparison, Strength, Verdict, compare};
-pub use divergence::{Collective, Difference, Divergence, Point, Role, Side};
+pub use comparison::{Comparison, Verdict, compare};
+pub use divergence::{Collective, Difference, Divergence, Role, Side};
 pub use pattern::{Hint, Pattern, sites};
 pub use rank::PARSED_LINES;

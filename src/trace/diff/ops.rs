@@ -11,8 +11,9 @@ pub fn base(name: &str) -> &str {
     rest.unwrap_or(name).split('.').next().unwrap_or_default()
 }
 
-/// Whether the op writes its first operand whole and never reads it.
-pub fn writes_only_first(name: &str) -> bool {
+/// Whether the first of an op's `inputs` tensors is one that it writes whole and never reads. Some
+/// recorders leave that operand out: then what `copy_` shows is its source.
+pub fn writes_only_first(name: &str, inputs: usize) -> bool {
     const NAMES: [&str; 11] = [
         "copy_",
         "zero_",
@@ -26,7 +27,9 @@ pub fn writes_only_first(name: &str) -> bool {
         "geometric_",
         "log_normal_",
     ];
-    NAMES.contains(&base(name))
+    let base = base(name);
+    let reads_another = base == "copy_" || name.ends_with(".Tensor");
+    NAMES.contains(&base) && inputs > usize::from(reads_another)
 }
 
 /// Whether the op only looks at memory in another way.
@@ -113,6 +116,20 @@ pub fn is_fixed(name: &str) -> bool {
     is_view(name) || NAMES.contains(&base(name))
 }
 
+/// Whether a collective moves bytes and computes nothing.
+pub fn adds_nothing(name: &str) -> bool {
+    let moves = [
+        "broadcast",
+        "gather",
+        "scatter",
+        "all_to_all",
+        "send",
+        "recv",
+        "barrier",
+    ];
+    !name.contains("reduce") && moves.iter().any(|what| name.contains(what))
+}
+
 /// Whether the op is known to add by atomics, in the order in which threads come.
 pub fn is_atomic(name: &str) -> bool {
     const NAMES: [&str; 15] = [
@@ -170,9 +187,23 @@ mod tests {
         assert_eq!(base("aten.copy_.default"), "copy_");
         assert_eq!(base("gemm:tn:acc1"), "gemm:tn:acc1");
         assert!(
-            writes_only_first("aten.bernoulli_.float") && !writes_only_first("aten.add_.Tensor")
+            writes_only_first("aten.bernoulli_.float", 1)
+                && !writes_only_first("aten.add_.Tensor", 2)
         );
+        // `self` and the source; the source alone, where the recorder leaves `self` out.
+        for (name, inputs, is_self) in [
+            ("aten.copy_.default", 2, true),
+            ("aten.copy_.default", 1, false),
+            ("aten.fill_.Tensor", 2, true),
+            ("aten.fill_.Tensor", 1, false),
+            ("aten.fill_.Scalar", 1, true),
+            ("aten.bernoulli_.Tensor", 1, false),
+            ("aten.zero_.default", 1, true),
+        ] {
+            assert_eq!(writes_only_first(name, inputs), is_self, "{name} {inputs}");
+        }
         assert!(is_view("aten.t.default") && !is_view("aten.tanh.default"));
+        assert!(adds_nothing("all_gather_into_tensor") && !adds_nothing("reduce_scatter_tensor"));
         assert!(is_uninitialised("aten.new_empty.default"));
         assert!(
             is_gemm("gemm:tn:acc1") && is_gemm("aten.mm.default") && !is_gemm("aten.mul.Tensor")

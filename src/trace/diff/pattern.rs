@@ -153,8 +153,14 @@ fn of_site(first: &Divergence, ranks: usize, pattern: Pattern) -> Vec<Hint> {
         Difference::Content { .. } => {}
     }
     let mut found = match (first.role, &first.collective) {
+        (Role::Origin, Some(_)) if ops::adds_nothing(name) => vec![hint(
+            "transport",
+            format!("all inputs of `{name}` match over its group, and it adds nothing"),
+            "look for a buffer that is written or reused while the collective runs: a wait that is \
+             missing on a stream; then at the links",
+        )],
         (Role::Origin, Some(_)) => vec![reduction(first)],
-        (Role::Receiver, Some(_)) if first.own_inputs_match == Some(true) => vec![hint(
+        (Role::Receiver, Some(_)) if first.own_inputs_match != Some(false) => vec![hint(
             "another-rank",
             format!("another member's input to `{name}` differs already"),
             "look at the ranks that part before this collective",

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use super::artefact::{Apart, Artefact, Judged};
 use super::compare::Contrast;
-use super::divergence::{Collective, Difference, Divergence, Point, Role, Side};
+use super::divergence::{Collective, Difference, Divergence, Role, Side};
 use crate::trace::certify::{Coverage, RankStream};
 use crate::trace::damage::Damage;
-use crate::trace::op::Record;
+use crate::trace::op::{Operand, Record};
+use crate::trace::point::Point;
+use crate::trace::strength::Strength;
 
 /// Equal lines of one rank that are parsed before headers must do: a trace up to this size is
 /// certified whole.
@@ -22,16 +24,32 @@ pub struct RankResult {
     pub compared: u64,
     pub first: Option<Divergence>,
     pub artefacts: Vec<Artefact>,
+    /// Records that stand alone, as the other side was killed before.
+    pub uncompared: u64,
+    /// Weakest evidence of the values that were compared; nothing where none was.
+    pub weakest: Option<Strength>,
+}
+
+/// How a rank's streams are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Looking {
+    /// The rank that each must be of, if that is known.
+    pub own: [Option<u32>; 2],
+    /// Whether lines that are equal are parsed nevertheless.
+    pub is_all_parsed: bool,
+    /// Whether each may end without its last record.
+    pub may_be_cut: [bool; 2],
 }
 
 /// A rank's comparison, on its way.
 struct Walk {
     streams: [RankStream; 2],
-    is_all_parsed: bool,
+    looking: Looking,
     compared: u64,
     apart: Apart,
     /// Whether every line so far was equal: then one side's certificate is both sides'.
     is_equal_so_far: bool,
+    weakest: Option<Strength>,
 }
 
 /// What to look for in the rest of each stream after names no longer agree.
@@ -44,18 +62,15 @@ struct Parted {
 ///
 /// # Errors
 /// What cannot be trusted in either.
-pub fn compare_rank(
-    files: [&[PathBuf]; 2],
-    rank: Option<u32>,
-    is_all_parsed: bool,
-) -> Result<RankResult, Damage> {
-    let [a, b] = files;
+pub fn compare_rank([a, b]: [&[PathBuf]; 2], looking: Looking) -> Result<RankResult, Damage> {
+    let own = looking.own;
     let mut walk = Walk {
-        streams: [RankStream::open(a, rank)?, RankStream::open(b, rank)?],
-        is_all_parsed,
+        streams: [RankStream::open(a, own[0])?, RankStream::open(b, own[1])?],
+        looking,
         compared: 0,
         apart: Apart::default(),
         is_equal_so_far: true,
+        weakest: None,
     };
     let first = walk.until_parted()?;
     walk.finish(first)
@@ -75,6 +90,9 @@ impl Walk {
                 continue;
             }
             self.part_certificates();
+            if self.is_killed([is_a, is_b]) {
+                return Ok(None);
+            }
             if !(is_a && is_b) {
                 let mut points =
                     self.streams
@@ -95,15 +113,27 @@ impl Walk {
         }
     }
 
+    /// Whether the side that has no record left was killed, and may have been.
+    fn is_killed(&self, goes_on: [bool; 2]) -> bool {
+        (0..2).any(|side| {
+            let is_over = !goes_on[side] && !self.streams[side].is_ended();
+            is_over && self.looking.may_be_cut[side]
+        })
+    }
+
     /// Both lines are the same bytes.
     fn equal_line(&mut self) -> Result<(), Damage> {
         let [a, b] = &mut self.streams;
         let is_parsed =
-            self.is_all_parsed || self.compared < PARSED_LINES || self.apart.is_unsettled();
+            self.looking.is_all_parsed || self.compared < PARSED_LINES || self.apart.is_unsettled();
         match is_parsed {
             true => {
-                let apart = &mut self.apart;
-                a.certified(|record| apart.agrees(record))?;
+                let (apart, weakest) = (&mut self.apart, &mut self.weakest);
+                a.certified(|record| {
+                    apart.agrees(record);
+                    let operands = record.inputs.iter().chain(&record.outputs);
+                    held(weakest, operands.filter_map(Operand::strength));
+                })?;
             }
             false => a.certified_header()?,
         }
@@ -124,7 +154,10 @@ impl Walk {
         if self.is_equal_so_far {
             self.is_equal_so_far = false;
             let [a, b] = &mut self.streams;
-            b.certify_as(a);
+            // Two ranks of one run differ in their first line, and each keeps its own rank.
+            if self.compared > 0 {
+                b.certify_as(a);
+            }
         }
     }
 
@@ -140,6 +173,7 @@ impl Walk {
             return Ok(Some(Err(Parted { a, b })));
         }
         let contrast = Contrast::of(&x, &y);
+        held(&mut self.weakest, both_known(&x, &y));
         if contrast.is_same() {
             self.apart.agrees(&x);
         } else {
@@ -176,6 +210,11 @@ impl Walk {
         let (coverage_a, b_in_a) = a.finish_looking_for(parted.0.as_ref())?;
         let (coverage_b, a_in_b) = b.finish_looking_for(parted.1.as_ref())?;
         let (artefacts, unsettled) = self.apart.finish();
+        let longest = coverage_a.records.max(coverage_b.records);
+        let uncompared = match found {
+            None => longest - self.compared,
+            Some(_) => 0,
+        };
         let first = match found {
             Some(Ok(first)) => Some(first),
             Some(Err(parted)) => Some(settle(parted, a_in_b, b_in_a, matched)),
@@ -186,8 +225,22 @@ impl Walk {
             compared: self.compared,
             first,
             artefacts,
+            uncompared,
+            weakest: self.weakest,
         })
     }
+}
+
+/// Takes in how much the agreement of some values shows.
+fn held(weakest: &mut Option<Strength>, values: impl Iterator<Item = Strength>) {
+    *weakest = weakest.iter().copied().chain(values).min();
+}
+
+/// How much the pairs of values show that both records know.
+fn both_known<'a>(a: &'a Record<'_>, b: &'a Record<'_>) -> impl Iterator<Item = Strength> + 'a {
+    let inputs = a.inputs.iter().zip(&b.inputs);
+    let pairs = inputs.chain(a.outputs.iter().zip(&b.outputs));
+    pairs.filter_map(|(x, y)| Some(x.strength()?.min(y.strength()?)))
 }
 
 fn matched_by_kind(kinds: &[(String, u64)]) -> BTreeMap<String, u64> {
