@@ -180,7 +180,9 @@ pub(super) fn small(
         .as_ref()
         .filter(|_| !findings.has_errors())?;
     let asked = asked_layouts(overrides);
-    let is_sound = asked.iter().all(|layout| admits(full, *layout, findings));
+    let is_sound = asked
+        .iter()
+        .all(|layout| is_unbound(understood, *layout, findings) && admits(full, *layout, findings));
     if !is_sound {
         return None;
     }
@@ -218,6 +220,22 @@ fn asked_layouts(overrides: &Overrides) -> Vec<ReshardLayout> {
     layouts
         .filter_map(|layout| layout.as_str()?.parse().ok())
         .collect()
+}
+
+/// Whether what the job saves, and the samples that it takes, go with a layout.
+fn is_unbound(understood: &Understood, layout: ReshardLayout, findings: &mut Findings) -> bool {
+    let own = (understood.own.tp, understood.own.pp);
+    let Some(bound) = understood.rerun.bound_to_layout(own, layout) else {
+        return true;
+    };
+    let text = layout.to_string();
+    let asked = Source::new("--reshard", text.as_str());
+    findings.push(
+        Diagnostic::error("resume-refused", format!("not resumed on {layout}"))
+            .at(&Place::new(&asked, 0..text.len()), bound.words())
+            .with_help(bound.help()),
+    );
+    false
 }
 
 /// Whether the job itself, not only what is run of it, divides into a layout.

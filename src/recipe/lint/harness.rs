@@ -1,7 +1,7 @@
 //! What Megatron's functional tests say of a job and do not check.
 
 use super::rule::{Found, Job, Rule};
-use crate::diagnostic::Severity::{Note, Warning};
+use crate::diagnostic::Severity::{Error, Note, Warning};
 
 const HARNESS: &str = "tests/functional_tests of NVIDIA/Megatron-LM";
 
@@ -25,10 +25,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "reshard-optimizer",
-        severity: Warning,
-        reason: "the distributed optimizer's shards are saved for this layout alone, unless they \
-            are saved whole",
-        source: "megatron/training/checkpointing.py; DistributedOptimizer.sharded_state_dict",
+        severity: Error,
+        reason: "the distributed optimizer's shards are saved for these sizes of tensor and \
+            pipeline parallelism alone, unless they are saved whole",
+        source: "load_checkpoint, megatron/training/checkpointing.py; \
+            DistributedOptimizer.sharded_state_dict",
         fix: "add `--dist-ckpt-optim-fully-reshardable`",
         find: reshard_optimizer,
     },
@@ -113,12 +114,21 @@ fn resume_without_state(job: &Job<'_>) -> Option<Found> {
 fn reshard_optimizer(job: &Job<'_>) -> Option<Found> {
     let whole = "dist_ckpt_optim_fully_reshardable";
     let dest = "use_distributed_optimizer";
-    job.understood.rerun.resharding?;
-    if !job.values.flag(dest) || job.values.flag(whole) {
+    let to = job.understood.rerun.resharding?;
+    let own = (job.asked().tp, job.asked().pp);
+    let is_same = own
+        == (
+            to.tensor_model_parallel_size,
+            to.pipeline_model_parallel_size,
+        );
+    // The format from before was of no layout (`fully_sharded_model_space`).
+    let is_old = job.values.flag("dist_ckpt_save_pre_mcore_014")
+        && job.values.flag("ckpt_fully_parallel_save");
+    if !job.values.flag(dest) || job.values.flag(whole) || is_same || is_old {
         return None;
     }
     let message = "the case resumes on another layout with a distributed optimizer";
-    job.argument_found(dest, message, "its state may not load there")
+    job.argument_found(dest, message, "its state does not load there")
 }
 
 fn resume_not_tested(job: &Job<'_>) -> Option<Found> {

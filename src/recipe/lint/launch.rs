@@ -2,8 +2,12 @@
 //! (`validate_args` in `megatron/training/arguments.py`, `TransformerConfig.__post_init__`).
 
 mod asserted;
+mod evaluation;
+mod graphs;
+mod groups;
 mod optimizer;
 mod refused;
+mod saving;
 
 use super::rule::{Found, Job, Rule};
 use crate::diagnostic::Severity::{Error, Warning};
@@ -18,7 +22,11 @@ const OPTIMIZER: &str =
     "OptimizerConfig.__post_init__, megatron/core/optimizer/optimizer_config.py";
 
 pub(super) use asserted::RULES as ASSERTED;
+pub(super) use evaluation::RULES as EVALUATION;
+pub(super) use graphs::RULES as GRAPHS;
+pub(super) use groups::RULES as GROUPS;
 pub(super) use refused::RULES as REFUSED;
+pub(super) use saving::RULES as SAVING;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -319,6 +327,7 @@ fn save_interval(job: &Job<'_>) -> Option<Found> {
 
 fn retain_interval(job: &Job<'_>) -> Option<Found> {
     let dest = "save_retain_interval";
+    job.values.is_given("save").then_some(())?;
     let (retain, save) = (job.values.count(dest)?, job.values.count("save_interval")?);
     let divides = save > 0 && retain > 0 && retain.is_multiple_of(save);
     let message = format!("{dest} {retain}, save_interval {save}");

@@ -23,6 +23,10 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         launch::RULES,
         launch::REFUSED,
         launch::ASSERTED,
+        launch::GROUPS,
+        launch::GRAPHS,
+        launch::SAVING,
+        launch::EVALUATION,
         holes::RULES,
         harness::RULES,
     ];

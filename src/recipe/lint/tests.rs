@@ -1,4 +1,5 @@
 mod asserted;
+mod launched;
 mod pairs;
 
 use std::collections::BTreeSet;
@@ -55,7 +56,7 @@ fn codes(case: &str, env: &str, args: &str, tail: &str) -> BTreeSet<&'static str
 #[test]
 fn every_rule_fires_on_what_breaks_it_and_not_beside_it() {
     let mut tried = BTreeSet::new();
-    for (rule, broken, sound) in PAIRS.iter().chain(asserted::PAIRS) {
+    for (rule, broken, sound) in PAIRS.iter().chain(asserted::PAIRS).chain(launched::PAIRS) {
         let fired = codes("a", broken[0], broken[1], "");
         assert!(
             fired.contains(rule),

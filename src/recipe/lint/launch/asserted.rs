@@ -132,7 +132,8 @@ pub(in super::super) const RULES: &[Rule] = &[
         id: "interval-of-nothing",
         severity: Error,
         reason: "steps are divided by it",
-        source: "training_log and get_train_valid_test_num_samples, megatron/training/training.py",
+        source: "train_step, training_log, post_training_step_callbacks and \
+            get_train_valid_test_num_samples, megatron/training/training.py",
         fix: "leave it out, or make it 1 or more",
         find: no_interval,
     },
@@ -211,8 +212,12 @@ fn hierarchy(job: &Job<'_>) -> Option<Found> {
 fn microbatched_inference(job: &Job<'_>) -> Option<Found> {
     let dest = "inference_batch_times_seqlen_threshold";
     let asked = job.values.integer(dest).is_some_and(|least| least > -1);
-    let alone = asked && job.asked().pp <= 1;
-    alone.then(|| job.argument_found(dest, "microbatched inference", "without a pipeline"))?
+    let label = match (job.asked().pp, &job.asked().cuda_graph) {
+        (..=1, _) => "without a pipeline",
+        (_, Some(_)) => "with CUDA graphs",
+        _ => return None,
+    };
+    asked.then(|| job.argument_found(dest, "microbatched inference", label))?
 }
 
 fn checkpoint_type(job: &Job<'_>) -> Option<Found> {
@@ -305,10 +310,25 @@ fn fp8_parts(job: &Job<'_>) -> Option<Found> {
 }
 
 fn no_interval(job: &Job<'_>) -> Option<Found> {
-    let is_none = |dest: &&str| job.values.integer(dest) == Some(0);
-    let dest = ["log_interval", "eval_interval"]
+    // What reads each; nothing where every job does.
+    const INTERVALS: [(&str, Option<&str>); 10] = [
+        ("log_interval", None),
+        ("eval_interval", None),
+        ("log_memory_interval", None),
+        ("check_weight_hash_across_dp_replicas_interval", None),
+        ("save_params_interval", None),
+        ("save_activations_interval", None),
+        ("save_dgrads_interval", None),
+        ("save_tokens_per_expert_interval", None),
+        ("tensorboard_log_interval", Some("tensorboard_dir")),
+        ("adlr_autoresume_interval", Some("adlr_autoresume")),
+    ];
+    let is_none = |dest: &str| job.values.integer(dest) == Some(0);
+    let is_read = |by: Option<&str>| by.is_none_or(|by| !job.values.is_default(by));
+    let found = INTERVALS
         .into_iter()
-        .find(is_none)?;
+        .find(|(dest, by)| is_none(dest) && is_read(*by));
+    let (dest, _) = found?;
     job.argument_found(dest, "an interval of no steps", "steps are divided by it")
 }
 

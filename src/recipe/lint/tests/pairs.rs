@@ -422,7 +422,10 @@ pub(super) const PAIRS: &[Pair] = &[
     ),
     (
         "retain-interval",
-        ["", "--save-interval: 5\n--save-retain-interval: 7\n"],
+        [
+            "",
+            "--save: /a\n--save-interval: 5\n--save-retain-interval: 7\n",
+        ],
         ["", "--save-interval: 5\n--save-retain-interval: 10\n"],
     ),
     (

@@ -37,6 +37,9 @@ pub enum Effect {
     Needs(&'static str),
     /// Read only by this part of Megatron.
     Part(Feature),
+    /// Of this part, and looked at in every job: without the part Megatron refuses it, or does
+    /// something else.
+    Only(Feature),
     /// Bits may follow from it in a way that is not simulated: what it decides. The certificate
     /// names it under *not covered*. Of variables only.
     Open(&'static str),

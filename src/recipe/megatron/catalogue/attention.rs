@@ -44,7 +44,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "gated-attention-proj-granularity",
         Word(&["elementwise", "headwise"]),
         "elementwise",
-        NoBits("read only with --attention-output-gate"),
+        // Another one is refused in every job without a gate.
+        Needs("gated attention"),
     ),
     flag("head-wise-attn-gate", Needs("gated attention")),
     flag("qk-clip", Needs("clipping of query and key weights")),
@@ -85,7 +86,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     arg("mscale", Float, "1.0", Part(Mla)),
     arg("mscale-all-dim", Float, "0.0", Part(Mla)),
     flag("cache-mla-latents", Part(Mla)),
-    flag("mla-down-proj-fusion", Part(Mla)),
+    flag("mla-down-proj-fusion", Only(Mla)),
     // Attention variants.
     arg(
         "experimental-attention-variant",
@@ -102,7 +103,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     arg("linear-num-value-heads", Int, "32", Part(SparseAttention)),
     flag("kda-safe-gate", Part(SparseAttention)),
     arg("kda-lower-bound", Float, "", Part(SparseAttention)),
-    flag("gdn-pre-gated-delta-rule-fusion", Part(SparseAttention)),
+    flag("gdn-pre-gated-delta-rule-fusion", Only(SparseAttention)),
     arg("gdn-conv-pad-alignment", Int, "", Part(SparseAttention)),
     arg("dsa-indexer-n-heads", Int, "", Part(SparseAttention)),
     arg("dsa-indexer-head-dim", Int, "", Part(SparseAttention)),
@@ -146,7 +147,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "dsa-indexer-weights-proj-output-dtype",
         Word(&["bf16", "fp32"]),
         "bf16",
-        Part(SparseAttention),
+        Only(SparseAttention),
     ),
     arg("csa-window-size", Int, "128", Part(SparseAttention)),
     arg("csa-compress-ratios", Ints, "", Part(SparseAttention)),
@@ -157,5 +158,6 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         Part(SparseAttention),
     ),
     flag("csa-dense-mode", Part(SparseAttention)),
-    flag("apply-dsa-kernel-fusion", Part(SparseAttention)),
+    // Its default is None: `--no-apply-dsa-kernel-fusion` is what there is.
+    default_on("apply-dsa-kernel-fusion", Part(SparseAttention)),
 ];

@@ -10,6 +10,9 @@ const PROCESS: super::Effect = NoBits("which process wrote the dump");
 const REMOVED: super::Effect =
     NoBits("of an earlier version; it chose between paths that gave the same values");
 
+const REALIGNED: super::Effect =
+    Needs("--no-align-grad-reduce or --no-align-param-gather, as it is called today");
+
 pub(super) const ATTRIBUTES: &[Argument] = &[
     arg("rank", Int, "0", PROCESS),
     arg("world-size", Int, "1", Used("the number of ranks")),
@@ -46,11 +49,14 @@ pub(super) const ATTRIBUTES: &[Argument] = &[
 pub(super) const EARLIER: &[Argument] = &[
     flag("no-async-tensor-model-parallel-allreduce", REMOVED),
     flag("async-tensor-model-parallel-allreduce", REMOVED),
-    flag("no-contiguous-buffers-in-local-ddp", REMOVED),
+    flag(
+        "no-contiguous-buffers-in-local-ddp",
+        Needs("gradients that are flattened and reduced type by type"),
+    ),
     flag("overlap-p2p-communication", REMOVED),
-    flag("delay-grad-reduce", REMOVED),
-    flag("no-delay-grad-reduce", REMOVED),
-    flag("delay-param-gather", REMOVED),
+    flag("delay-grad-reduce", REALIGNED),
+    flag("no-delay-grad-reduce", REALIGNED),
+    flag("delay-param-gather", REALIGNED),
     negation(
         "no-scatter-gather-tensors-in-pipeline",
         "scatter_gather_tensors_in_pipeline",

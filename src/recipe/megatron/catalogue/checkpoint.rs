@@ -11,7 +11,10 @@ const LOADED: super::Effect = Replaced(
 );
 const STATE: super::Effect =
     Needs("a checkpoint without some of the state: resuming from it is another run");
-const DUMP: super::Effect = NoBits("copies tensors to files between steps (training.py)");
+const DUMP: super::Effect = NoBits(
+    "copies tensors to files, by hooks of such a step (training.py, activation_logging.py, \
+     dgrad_logging.py)",
+);
 
 pub(super) const ARGUMENTS: &[Argument] = &[
     arg("save", Text, "", NoBits("where checkpoints lie")),

@@ -195,7 +195,11 @@ const NCCL: &[Variable] = &[
         NoBits("chunks of sends, which copy bytes"),
     ),
     var("NCCL_CUMEM_HOST_ENABLE", MEMORY),
-    var("NCCL_DMABUF_ENABLE", TRANSPORT),
+    // Without it and without nv_peermem no GPU is reached directly, and paths are others (topo.cc).
+    var("NCCL_DMABUF_ENABLE", GRAPH),
+    // A child's channels are then at most its parent's (connect.cc).
+    var("NCCL_COMM_SPLIT_SHARE_RESOURCES", CHANNELS),
+    var("NCCL_COMM_SHRINK_SHARE_RESOURCES", CHANNELS),
     var("NCCL_OOB_NET_*", TRANSPORT),
     var("NCCL_DEBUG*", LOG),
     var("NCCL_RAS_*", LOG),
@@ -258,7 +262,7 @@ const LIBRARIES: &[Variable] = &[
     var("NVTE_CUTEDSL_FUSED_GROUPED_MLP", EXPERTS),
     var("NVTE_DEBUG*", LOG),
     but(&["1"], "NVTE_TORCH_COMPILE", COMPILED),
-    but(&["0"], "NVTE_BIAS_GELU_NVFUSION", COMPILED),
+    but(&["1"], "NVTE_BIAS_GELU_NVFUSION", COMPILED),
     var(
         "NVTE_BATCH_MHA_P2P_COMM",
         NoBits("read by context parallelism, which is judged itself"),
@@ -275,8 +279,8 @@ const LIBRARIES: &[Variable] = &[
     var(
         "CUDA_DEVICE_MAX_CONNECTIONS",
         NoBits(
-            "hardware queues: in which order independent kernels start; hazards between streams \
-         are not checked",
+            "hardware queues: in which order independent kernels start; what waits for what is \
+             checked for any order",
         ),
     ),
     but(
@@ -352,11 +356,15 @@ const LIBRARIES: &[Variable] = &[
     ),
     var(
         "TRITON_CACHE_AUTOTUNING",
-        NoBits("read by Triton kernels, of which a dense GPT has none"),
+        NoBits(
+            "what Triton keeps of kernels that it compiled and tuned; torch.compile's are judged there",
+        ),
     ),
     var(
         "TRITON_CACHE_DIR",
-        NoBits("read by Triton kernels, of which a dense GPT has none"),
+        NoBits(
+            "what Triton keeps of kernels that it compiled and tuned; torch.compile's are judged there",
+        ),
     ),
     var("LD_LIBRARY_PATH", BUILD),
     var("LD_PRELOAD", BUILD),

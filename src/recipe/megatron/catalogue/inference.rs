@@ -4,6 +4,9 @@ use super::Feature;
 use super::argument::{Argument, Effect::*, Kind::*, arg, flag, negation};
 
 const SERVING: super::Effect = Part(Feature::Inference);
+const INFERENCE_LAYERS: super::Effect = Needs("layers made for inference");
+/// `pretrain_gpt.py` has no such arguments.
+const TOOL: super::Effect = Needs("a program other than pretrain_gpt.py");
 const RL: super::Effect = Part(Feature::Rl);
 
 pub(super) const ARGUMENTS: &[Argument] = &[
@@ -151,7 +154,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     arg(
         "inference-dynamic-batching-cuda-graph-sizing-distribution",
-        Word(&["exponential", "linear"]),
+        Word(&["exponential", "linear", "hybrid"]),
         "exponential",
         SERVING,
     ),
@@ -203,8 +206,8 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         SERVING,
     ),
     flag("flash-decode", SERVING),
-    flag("inference-fuse-tp-communication", SERVING),
-    flag("inference-disable-triton-nvls-kernels", SERVING),
+    flag("inference-fuse-tp-communication", INFERENCE_LAYERS),
+    flag("inference-disable-triton-nvls-kernels", INFERENCE_LAYERS),
     arg(
         "inference-grouped-gemm-backend",
         Word(&["flashinfer", "torch", "vllm"]),
@@ -219,36 +222,36 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         SERVING,
     ),
     // Of the text generation tools.
-    arg("prompts", Texts, "", SERVING),
-    arg("prompt-file", Text, "", SERVING),
-    arg("prompt-file-num-truncate", Int, "", SERVING),
-    arg("num-tokens-to-prompt", Ints, "", SERVING),
-    arg("num-tokens-to-generate", Int, "", SERVING),
-    arg("num-tokens-from-file", Int, "", SERVING),
-    arg("temperature", Float, "1.0", SERVING),
-    arg("top_k", Int, "1", SERVING).also(&["top-k"]),
-    arg("top_p", Float, "0.0", SERVING).also(&["top-p"]),
-    flag("return-log-probs", SERVING),
-    flag("return-prompt-top-n-logprobs", SERVING),
-    arg("top-n-logprobs", Int, "0", SERVING),
-    arg("output-path", Text, "", SERVING),
-    arg("output-every-n-results", Int, "", SERVING),
-    flag("output-request-events", SERVING),
-    arg("incoming-requests-per-step", Int, "", SERVING),
-    arg("incoming-requests-per-sec", Float, "", SERVING),
-    arg("incoming-requests-duration", Float, "", SERVING),
-    arg("inference-repeat-n", Int, "1", SERVING),
-    flag("throughput-check-only", SERVING),
+    arg("prompts", Texts, "", TOOL),
+    arg("prompt-file", Text, "", TOOL),
+    arg("prompt-file-num-truncate", Int, "", TOOL),
+    arg("num-tokens-to-prompt", Ints, "", TOOL),
+    arg("num-tokens-to-generate", Int, "", TOOL),
+    arg("num-tokens-from-file", Int, "", TOOL),
+    arg("temperature", Float, "1.0", TOOL),
+    arg("top_k", Int, "1", TOOL).also(&["top-k"]),
+    arg("top_p", Float, "0.0", TOOL).also(&["top-p"]),
+    flag("return-log-probs", TOOL),
+    flag("return-prompt-top-n-logprobs", TOOL),
+    arg("top-n-logprobs", Int, "0", TOOL),
+    arg("output-path", Text, "", TOOL),
+    arg("output-every-n-results", Int, "", TOOL),
+    flag("output-request-events", TOOL),
+    arg("incoming-requests-per-step", Int, "", TOOL),
+    arg("incoming-requests-per-sec", Float, "", TOOL),
+    arg("incoming-requests-duration", Float, "", TOOL),
+    arg("inference-repeat-n", Int, "1", TOOL),
+    flag("throughput-check-only", TOOL),
     arg(
         "model-provider",
         Word(&["gpt", "mamba", "hybrid"]),
         "gpt",
-        SERVING,
+        TOOL,
     ),
-    arg("termination-id", Int, "", SERVING),
-    arg("stop-words", Texts, "", SERVING),
-    flag("drain-between-batches", SERVING),
-    flag("record-throughput", SERVING),
+    arg("termination-id", Int, "", TOOL),
+    arg("stop-words", Texts, "", TOOL),
+    flag("drain-between-batches", TOOL),
+    flag("record-throughput", TOOL),
     // Reinforcement learning.
     flag("perform-rl-step", Needs("reinforcement learning")),
     arg("rl-prompts-per-eval", Int, "32", RL),

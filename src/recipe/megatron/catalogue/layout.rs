@@ -109,7 +109,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "expert-tensor-parallel-num-weight-shards",
         Int,
         "",
-        Part(Feature::WeightShards),
+        Needs("weight shards along tensor parallelism"),
     ),
     flag(
         "gtp-remat-reduce-scatter-with-fp32-accumulation",
@@ -129,8 +129,12 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "overlap_p2p_comm",
         INTERLEAVED_SENDS,
     ),
-    flag("overlap-p2p-communication-warmup-flush", INTERLEAVED_SENDS)
-        .dest_of("overlap_p2p_comm_warmup_flush"),
+    // Without an interleaved pipeline and overlapped sends Megatron refuses it.
+    flag(
+        "overlap-p2p-communication-warmup-flush",
+        Needs("sends that overlap in a pipeline's warm-up and flush, too"),
+    )
+    .dest_of("overlap_p2p_comm_warmup_flush"),
     arg(
         "pipeline-model-parallel-comm-backend",
         Word(&["nccl", "ucc"]),
@@ -139,7 +143,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     ),
     flag(
         "use-ring-exchange-p2p",
-        NoBits("sends between stages copy bytes, whichever kernel moves them"),
+        Needs("a build of PyTorch of its own, with `ring_exchange`"),
     ),
     flag(
         "defer-embedding-wgrad-compute",
@@ -258,7 +262,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         Part(Feature::MegatronFsdp),
     ),
     flag("fsdp-double-buffer", Part(Feature::MegatronFsdp)),
-    flag("fsdp-manual-registration", Part(Feature::MegatronFsdp)),
+    flag("fsdp-manual-registration", Only(Feature::MegatronFsdp)),
     flag(
         "fsdp-db-use-persist-buf-on-alloc-fail",
         Part(Feature::MegatronFsdp),

@@ -174,7 +174,13 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "128",
         Used("the padded vocabulary"),
     ),
-    flag("onnx-safe", NoBits("read when a model is exported to ONNX")),
+    // `type=bool`: it takes a word.
+    arg(
+        "onnx-safe",
+        Text,
+        "",
+        NoBits("read when a model is exported to ONNX"),
+    ),
     // Fusions.
     negation(
         "no-masked-softmax-fusion",
@@ -249,7 +255,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "0.01",
         Part(HyperConnections),
     ),
-    flag("use-fused-mhc", Part(HyperConnections)),
+    flag("use-fused-mhc", Only(HyperConnections)),
     arg("mhc-recompute-layer-num", Int, "", Part(HyperConnections)),
     flag(
         "mhc-recompute-attn-cuda-graph-split",

@@ -15,7 +15,8 @@ const SHADOWED: super::Effect = NoBits(
      the same arguments (optimizer_param_scheduler.py)",
 );
 const CHECKS: super::Effect = NoBits(
-    "reads losses and gradients, and stops the job or does nothing (rerun_state_machine.py)",
+    "reads losses and gradients; a step that it rejects is repeated from the same state, or ends \
+     the job (rerun_state_machine.py)",
 );
 
 pub(super) const ARGUMENTS: &[Argument] = &[

@@ -19,7 +19,12 @@ pub(super) const ARGUMENTS: &[Argument] = &[
     arg("patch-dim", Int, "16", IMAGE),
     arg("classes-fraction", Float, "1.0", IMAGE),
     arg("data-per-class-fraction", Float, "1.0", IMAGE),
-    negation("no-data-sharding", "data_sharding", IMAGE),
+    // The cyclic sampler of every job reads it (data_samplers.py).
+    negation(
+        "no-data-sharding",
+        "data_sharding",
+        Replaced("bitproof deals the samples of its own text"),
+    ),
     arg("head-lr-mult", Float, "1.0", IMAGE),
     flag("vision-pretraining", Needs("vision models")),
     arg(
@@ -86,7 +91,7 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         "pipeline-model-parallel-split-rank",
         Int,
         "",
-        Part(EncoderDecoder),
+        Needs("an encoder-decoder model"),
     ),
     flag(
         "standalone-embedding-stage",

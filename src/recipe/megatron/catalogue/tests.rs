@@ -31,7 +31,7 @@ fn every_name_is_a_name_and_every_effect_says_something() {
             | Effect::NoBits(text)
             | Effect::Needs(text)
             | Effect::Open(text) => text,
-            Effect::Part(feature) => feature.name(),
+            Effect::Part(feature) | Effect::Only(feature) => feature.name(),
         };
         assert!(
             said.len() > 2 && !said.ends_with('.') && !said.contains("  "),
@@ -119,8 +119,13 @@ fn every_switch_of_a_feature_is_an_argument() {
         }
     }
     for argument in all() {
-        if let Effect::Part(feature) = argument.effect {
+        if let Effect::Part(feature) | Effect::Only(feature) = argument.effect {
             assert!(seen.contains(&feature), "{argument:?}");
+        }
+        // A switch that were a part of what it switches on would be named by nobody.
+        if let Effect::Part(feature) = argument.effect {
+            let dest = argument.dest();
+            assert!(!feature.switches().contains(&dest.as_str()), "{argument:?}");
         }
     }
 }

@@ -82,6 +82,15 @@ fn verdict(
             (--exit-on-missing-checkpoint)";
         return (Verdict::Replaced, reason.to_string());
     }
+    let schedules = [
+        "override_opt_param_scheduler",
+        "use_checkpoint_opt_param_scheduler",
+    ];
+    if schedules.contains(&dest) && loads_another(values) {
+        let reason = "the schedule of the checkpoint that is loaded first, or the arguments': \
+            bitproof's is the arguments'";
+        return (Verdict::Replaced, reason.to_string());
+    }
     if dest == "save_interval" && !resumes {
         let reason = "read where a test resumes (TEST_TYPE ckpt-resume): other jobs are resumed \
             where the scenario says";
@@ -97,6 +106,7 @@ fn verdict(
         ),
         Effect::Needs(what) => (Verdict::Unsupported, format!("it needs {what}")),
         Effect::Part(feature) => part(feature, values),
+        Effect::Only(feature) => only(feature, dest, values),
         Effect::Open(what) => (Verdict::Replaced, format!("not covered: {what}")),
     }
 }
@@ -113,6 +123,11 @@ fn loads_weights(values: &Values<'_>) -> bool {
     let strictness = values.text("dist_ckpt_strictness");
     let is_strict = strictness.is_none_or(|word| STRICT.contains(&word));
     values.is_given("load") && values.flag("exit_on_missing_checkpoint") && is_strict
+}
+
+/// Whether what is loaded first may be another job's.
+fn loads_another(values: &Values<'_>) -> bool {
+    values.is_given("load") && values.text("load") != values.text("save")
 }
 
 /// Why nobody reads an argument that others leave without effect.
@@ -145,7 +160,7 @@ fn unread(dest: &str, values: &Values<'_>) -> Option<&'static str> {
             on("group_query_attention"),
         ),
         "vocab_extra_ids" => (
-            "read only by BertWordPiece and SentencePiece tokenizers (build_tokenizer)",
+            "read only by the legacy BertWordPiece and SentencePiece tokenizers (build_tokenizer)",
             vocabulary::has_extra_ids(values),
         ),
         "encoder_num_layers" => (
@@ -213,7 +228,34 @@ fn need_of_value(dest: &str, values: &Values<'_>) -> Option<String> {
         ("position_embedding_type", "relative") => Feature::RelativePosition.name(),
         ("transformer_impl", "inference_optimized") => "layers made for inference",
         ("dataloader_type", "external") => "a data loader of the user's own, which no resume moves",
-        ("cuda_graph_impl", "full_iteration") => "a CUDA graph of a whole iteration",
+        ("cuda_graph_impl", "full_iteration") => WHOLE_ITERATION,
+        // The word in `RerunMode` is another: it stops there, or runs each step again.
+        ("rerun_mode", "report_stats") => "every step run twice",
+        ("ckpt_format", "zarr") => "a checkpoint format that Megatron removed",
+        _ => return None,
+    };
+    Some(need.to_string())
+}
+
+const WHOLE_ITERATION: &str = "a CUDA graph of a whole iteration";
+
+/// As [`need_of_value`], for flags.
+fn need_of_flag(dest: &str, values: &Values<'_>) -> Option<String> {
+    let on = |dest: &str| values.flag(dest);
+    let need = match dest {
+        // Switched off only where gradients are wide, which an fp32 job does not say by itself.
+        "ddp_reduce_scatter_with_fp32_accumulation"
+            if on(dest) && !on("bf16") && !on("accumulate_allreduce_grads_in_fp32") =>
+        {
+            "an fp32 reduce-scatter by all-to-all"
+        }
+        // One expert a token is refused with a softmax after the choice, experts or none.
+        "moe_router_topk" if values.integer(dest) == Some(1) && !values.is_given("num_experts") => {
+            Feature::Moe.name()
+        }
+        "pad_vocab_size" if !on(dest) && !values.is_given("padded_vocab_size") => {
+            "--padded-vocab-size: versions of Megatron pad or do not"
+        }
         _ => return None,
     };
     Some(need.to_string())
@@ -236,6 +278,12 @@ fn need_of_list(dest: &str, values: &Values<'_>) -> Option<String> {
 
 /// What a job's CUDA graphs need, where those of whole layers are simulated.
 fn need_of_graph(dest: &str, values: &Values<'_>) -> Option<String> {
+    let lists = ["cuda_graph_modules", "cuda_graph_scope_deprecated"];
+    // This word was the implementation's before, and still sets it (cuda_graph_config.py).
+    let is_whole = |word: &String| word == "full_iteration";
+    if lists.contains(&dest) && values.list(dest).iter().any(is_whole) {
+        return Some(WHOLE_ITERATION.to_string());
+    }
     cuda_graph(values).filter(|_| !values.is_default(dest))?;
     match dest {
         "cuda_graph_modules" | "cuda_graph_scope_deprecated" => {
@@ -252,8 +300,25 @@ fn need_of_graph(dest: &str, values: &Values<'_>) -> Option<String> {
 }
 
 fn need_of(dest: &str, values: &Values<'_>) -> Option<String> {
-    let need = need_of_value(dest, values).or_else(|| need_of_list(dest, values));
+    let need = need_of_value(dest, values).or_else(|| need_of_flag(dest, values));
+    let need = need.or_else(|| need_of_list(dest, values));
     need.or_else(|| need_of_graph(dest, values))
+}
+
+/// What belongs to a part and is looked at without it, too.
+fn only(feature: Feature, dest: &str, values: &Values<'_>) -> (Verdict, String) {
+    let is_off = values.switched_on(feature.switches()).is_none();
+    match (is_off, values.is_default(dest)) {
+        (true, false) => (
+            Verdict::Unsupported,
+            format!(
+                "it needs {}: every job looks at it, and without that part Megatron refuses it or \
+                 does something else (TransformerConfig, validate_args)",
+                feature.name()
+            ),
+        ),
+        _ => part(feature, values),
+    }
 }
 
 fn part(feature: Feature, values: &Values<'_>) -> (Verdict, String) {
@@ -300,6 +365,9 @@ pub(super) fn needs(
         let setting = values.setting(dest).expect("it was read");
         let what = match setting.argument.effect {
             Effect::Needs(what) => what.to_string(),
+            Effect::Only(feature) if values.switched_on(feature.switches()).is_none() => {
+                feature.name().to_string()
+            }
             _ => match need_of(dest, values) {
                 Some(what) => what,
                 // A part of something that another argument asks for, and that is named there.
@@ -404,7 +472,9 @@ fn of_variable(known: &Variable, value: &str) -> (Verdict, String) {
         Effect::Replaced(by) => (Verdict::Replaced, by.to_string()),
         Effect::NoBits(reason) => (Verdict::NoBits, reason.to_string()),
         Effect::Needs(what) => (Verdict::Unsupported, format!("it needs {what}")),
-        Effect::Part(feature) => (Verdict::Unsupported, format!("it needs {}", feature.name())),
+        Effect::Part(feature) | Effect::Only(feature) => {
+            (Verdict::Unsupported, format!("it needs {}", feature.name()))
+        }
     }
 }
 

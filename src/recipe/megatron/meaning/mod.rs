@@ -85,7 +85,7 @@ pub fn understand(
             SecondRun::Other(need) => needs.push(need),
         }
     }
-    rerun::resharding_by_format(&rerun, &values, findings);
+    rerun::resharding_bound(&rerun, (own.tp, own.pp), &values, findings);
     if findings.error_count() > errors_before {
         recipe = None;
     }

@@ -1,7 +1,7 @@
 //! How Megatron's functional tests run a job again (`tests/functional_tests/shell_test_utils`).
 
 use super::super::{GivenJob, GivenPhase};
-use super::understood::Rerun;
+use super::understood::{Bound, Rerun};
 use super::values::{Value, Values};
 use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::ReshardLayout;
@@ -34,7 +34,18 @@ pub(super) fn rerun(
     Rerun {
         restarts: restart.into_iter().collect(),
         resharding: resharding(job, phase, findings),
+        bound: bound(values),
     }
+}
+
+/// What cannot be resumed on another layout.
+fn bound(values: &Values<'_>) -> Vec<Bound> {
+    let deals = values.text("dataloader_type") == Some("cyclic") && values.flag("data_sharding");
+    let is_of_one = values.text("ckpt_format") == Some("torch");
+    [(is_of_one, Bound::Format), (deals, Bound::Samples)]
+        .into_iter()
+        .filter_map(|(holds, bound)| holds.then_some(bound))
+        .collect()
 }
 
 /// The steps that `run_ci_test.sh` reads: `.MODEL_ARGS."--train-iters" // "100"`.
@@ -58,18 +69,23 @@ fn never_saved(values: &Values<'_>, half: u64) -> Diagnostic {
         .with_help("save at half of the steps")
 }
 
-/// Checkpoints of the torch format are of one layout: `check_checkpoint_args` compares it
-/// (`megatron/training/checkpointing.py`).
-pub(super) fn resharding_by_format(rerun: &Rerun, values: &Values<'_>, findings: &mut Findings) {
-    let is_of_one = values.text("ckpt_format") == Some("torch");
-    let Some(layout) = rerun.resharding.filter(|_| is_of_one) else {
+/// That a test resumes on a layout on which it cannot go on.
+pub(super) fn resharding_bound(
+    rerun: &Rerun,
+    own: (u32, u32),
+    values: &Values<'_>,
+    findings: &mut Findings,
+) {
+    let Some(layout) = rerun.resharding else {
         return;
     };
-    let message = format!("a checkpoint in the torch format is not resumed on {layout}");
+    let Some(bound) = rerun.bound_to_layout(own, layout) else {
+        return;
+    };
     findings.push(
-        Diagnostic::error("resume-refused", message)
-            .at(values.place("ckpt_format"), "of one layout")
-            .with_help("use `--ckpt-format torch_dist`"),
+        Diagnostic::error("resume-refused", format!("not resumed on {layout}"))
+            .at(values.place(bound.dest()), bound.words())
+            .with_help(bound.help()),
     );
 }
 

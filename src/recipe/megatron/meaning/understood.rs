@@ -132,6 +132,63 @@ pub struct Rerun {
     /// `_reshard_TPxPPxVPP`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resharding: Option<ReshardLayout>,
+    /// What of the job holds for its own layout only.
+    #[serde(skip)]
+    pub bound: Vec<Bound>,
+}
+
+/// What cannot be resumed on another layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The torch format: `check_checkpoint_args` compares the layout.
+    Format,
+    /// The cyclic sampler deals each data-parallel rank samples of its own
+    /// (`MegatronPretrainingRandomSampler`, `megatron/training/datasets/data_samplers.py`).
+    Samples,
+}
+
+impl Bound {
+    /// The argument that makes it so.
+    pub fn dest(self) -> &'static str {
+        match self {
+            Bound::Format => "ckpt_format",
+            Bound::Samples => "dataloader_type",
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Bound::Format => "a checkpoint in the torch format is of one layout",
+            Bound::Samples => {
+                "the cyclic data loader deals samples by the data-parallel size: on another, a \
+                 batch has others"
+            }
+        }
+    }
+
+    pub fn help(self) -> &'static str {
+        match self {
+            Bound::Format => "use `--ckpt-format torch_dist`",
+            Bound::Samples => "add `--no-data-sharding`, or use `--dataloader-type single`",
+        }
+    }
+}
+
+impl Rerun {
+    /// What keeps a job of `own` (tensor, pipeline) parallelism from going on on `layout`.
+    pub fn bound_to_layout(&self, own: (u32, u32), layout: ReshardLayout) -> Option<Bound> {
+        let asked = (
+            layout.tensor_model_parallel_size,
+            layout.pipeline_model_parallel_size,
+        );
+        // The ranks stay: data parallelism changes with their product.
+        let ranks = |(tensor, pipeline): (u32, u32)| u64::from(tensor) * u64::from(pipeline);
+        let holds = |bound: &&Bound| match bound {
+            Bound::Format => true,
+            Bound::Samples => ranks(own) != ranks(asked),
+        };
+        self.bound.iter().find(holds).copied()
+    }
 }
 
 /// One phase of a job, understood.

@@ -267,6 +267,11 @@ impl<'a> Values<'a> {
             return true;
         };
         let argument = setting.argument;
+        if let (Some(parallel), Value::Int(shards)) = (shards_of(dest), &setting.value)
+            && self.shards_none(parallel) == Some(*shards)
+        {
+            return true;
+        }
         match &setting.value {
             Value::Nothing => true,
             Value::Flag(on) => *on == argument.flag_default(),
@@ -280,6 +285,13 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// The weight shards that shard no further: one a rank of the tensor parallelism `dest`, which
+    /// `validate_args` writes where none is asked for.
+    fn shards_none(&self, dest: &str) -> Option<i64> {
+        self.integer(dest)
+            .or_else(|| self.integer("tensor_model_parallel_size"))
+    }
+
     /// The first of `switches` that is not at its default, or is at `name=value`.
     pub fn switched_on<'s>(&self, switches: &[&'s str]) -> Option<&'s str> {
         let on = |switch: &&&str| match switch.split_once('=') {
@@ -287,6 +299,15 @@ impl<'a> Values<'a> {
             None => !self.is_default(switch),
         };
         switches.iter().find(on).copied()
+    }
+}
+
+/// Along which parallelism an argument shards weights.
+fn shards_of(dest: &str) -> Option<&'static str> {
+    match dest {
+        "tensor_parallel_num_weight_shards" => Some("tensor_model_parallel_size"),
+        "expert_tensor_parallel_num_weight_shards" => Some("expert_tensor_parallel_size"),
+        _ => None,
     }
 }
 

@@ -59,8 +59,9 @@ pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (
     )
 }
 
-/// Whether the tokenizer takes `--vocab-extra-ids`: of the others `build_tokenizer` makes none
-/// (`megatron/training/tokenizer/tokenizer.py`).
+/// Whether the tokenizer takes `--vocab-extra-ids`: the legacy ones of these kinds
+/// (`megatron/training/tokenizer/tokenizer.py`), and none that `build_tokenizer` of
+/// `megatron/core/tokenizers` makes.
 pub(super) fn has_extra_ids(values: &Values<'_>) -> bool {
     const WITH: [&str; 3] = [
         "BertWordPieceLowerCase",
@@ -68,13 +69,18 @@ pub(super) fn has_extra_ids(values: &Values<'_>) -> bool {
         "SentencePieceTokenizer",
     ];
     let tokenizer = values.text("tokenizer_type");
-    tokenizer.is_some_and(|tokenizer| WITH.contains(&tokenizer))
+    values.flag("legacy_tokenizer") && tokenizer.is_some_and(|kind| WITH.contains(&kind))
 }
 
-/// Tokenizers that take their size from `--vocab-size`, and what they add to it: an end of
-/// documents (`NullTokenizer`, `megatron/core/tokenizers/text/libraries/null_tokenizer.py`).
-/// Others do not read it (`build_tokenizer`).
-const SAID: [(&str, u64); 2] = [("NullTokenizer", 1), ("TikTokenizer", 0)];
+/// Tokenizers that take their size from `--vocab-size`. Others do not read it (`build_tokenizer`).
+const SAID: [&str; 2] = ["NullTokenizer", "TikTokenizer"];
+
+/// What a tokenizer adds to its `--vocab-size`. The legacy `NullTokenizer` adds an end of
+/// documents; since `--null-tokenizer-eod-id` that is one of the words
+/// (`megatron/core/tokenizers/text/libraries/null_tokenizer.py`).
+fn added(tokenizer: &str, values: &Values<'_>) -> u64 {
+    u64::from(tokenizer == "NullTokenizer" && values.flag("legacy_tokenizer"))
+}
 
 fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
     let said = values.integer("vocab_size");
@@ -85,16 +91,15 @@ fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
             format!("GPT2BPETokenizer's {GPT2} words, the default of pretrain_gpt.py"),
         );
     };
-    let more = SAID.iter().find(|(name, _)| *name == tokenizer);
-    if let (Some((_, more)), Some(size)) = (more, said) {
-        let added = if *more > 0 {
-            format!(" + {more}")
-        } else {
-            String::new()
+    let is_said = SAID.contains(&tokenizer);
+    if let (true, Some(size)) = (is_said, said) {
+        let (more, shown) = match added(tokenizer, values) {
+            0 => (0, String::new()),
+            more => (more, format!(" + {more}")),
         };
         return (
-            size.saturating_add(*more),
-            format!("{tokenizer}'s --vocab-size {size}{added}"),
+            size.saturating_add(more),
+            format!("{tokenizer}'s --vocab-size {size}{shown}"),
         );
     }
     if let Some((_, size)) = SIZES.iter().find(|(name, _)| *name == tokenizer) {
@@ -105,9 +110,9 @@ fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
         };
         return (*size, format!("{tokenizer}'s {size} words{open}"));
     }
-    let message = match more {
-        Some(_) => format!("{tokenizer} takes its size from `--vocab-size`, which is not given"),
-        None => format!("the size of the vocabulary stands in {tokenizer}'s files"),
+    let message = match is_said {
+        true => format!("{tokenizer} takes its size from `--vocab-size`, which is not given"),
+        false => format!("the size of the vocabulary stands in {tokenizer}'s files"),
     };
     findings.push(
         Diagnostic::warning("assumed-vocabulary", message)

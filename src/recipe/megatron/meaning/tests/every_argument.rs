@@ -246,7 +246,7 @@ const APART: [(&str, Pair); 5] = [
     // Few tokenizers read it.
     ("vocab-extra-ids", || {
         ["1", "1000"].map(|ids| {
-            let bert = "--tokenizer-type BertWordPieceLowerCase";
+            let bert = "--legacy-tokenizer --tokenizer-type BertWordPieceLowerCase";
             line("", &format!("{bert} --vocab-extra-ids {ids}"))
         })
     }),

@@ -396,20 +396,20 @@ fn a_vocabulary_is_not_padded_to_multiples_of_nothing() {
 #[test]
 fn a_vocabulary_has_the_size_that_its_tokenizer_says() {
     for (args, size, is_assumed) in [
-        // An end of documents is one more word.
         (
             "--tokenizer-type NullTokenizer --vocab-size 1024",
+            1_024,
+            false,
+        ),
+        // An end of documents was one more word.
+        (
+            "--tokenizer-type NullTokenizer --vocab-size 1024 --legacy-tokenizer",
             1_152,
             false,
         ),
         (
-            "--tokenizer-type NullTokenizer --vocab-size 1023",
-            1_024,
-            false,
-        ),
-        (
             "--tokenizer-type NullTokenizer --vocab-size 131072 --tensor-model-parallel-size 2",
-            131_328,
+            131_072,
             false,
         ),
         (

@@ -41,7 +41,8 @@ fn extra_words_are_those_of_the_tokenizers_that_take_them() {
     let null = "--tokenizer-type NullTokenizer --vocab-size 1023";
     assert_eq!(size(&format!("{null} {extra}")), 1024);
     let bert = "--tokenizer-type BertWordPieceLowerCase";
-    assert_eq!(size(&format!("{bert} {extra}")), 31_616);
+    assert_eq!(size(&format!("{bert} {extra} --legacy-tokenizer")), 31_616);
+    assert_eq!(size(&format!("{bert} {extra}")), 30_592);
     assert_eq!(size(bert), 30_592);
     let read = line("", &format!("{null} {extra}"));
     assert_eq!(verdict(&read, "--vocab-extra-ids").0, Verdict::NoBits);
@@ -120,4 +121,62 @@ fn a_script_of_another_shell_is_not_read_as_plain() {
     };
     assert!(followed("run.zsh") && followed("run.fish"));
     assert!(!followed("run.sh"));
+}
+
+/// What every job looks at is no argument of a part alone.
+#[test]
+fn parts_that_every_job_looks_at_are_refused_without_their_part() {
+    for flag in [
+        "--moe-layer-recompute",
+        "--moe-latent-size 8",
+        "--moe-router-topk 1",
+        "--moe-router-enable-expert-bias",
+        "--mla-down-proj-fusion",
+        "--use-fused-mhc",
+        "--fsdp-manual-registration",
+        "--gated-attention-proj-granularity headwise",
+        "--expert-tensor-parallel-num-weight-shards 2",
+        "--tensor-parallel-num-weight-shards 2",
+        "--cuda-graph-modules full_iteration",
+        "--cuda-graph-scope full_iteration",
+        "--overlap-p2p-communication-warmup-flush",
+        "--use-ring-exchange-p2p",
+        "--prompts a",
+        "--rerun-mode report_stats",
+        "--no-pad-vocab-size",
+        "--no-delay-grad-reduce",
+    ] {
+        let name = flag.split(' ').next().unwrap();
+        let read = line("", flag);
+        assert_eq!(verdict(&read, name).0, Verdict::Unsupported, "{flag}");
+        assert!(read.understood.recipe.is_none(), "{flag}");
+        let codes: Vec<_> = errors(&read).iter().map(|found| found.code).collect();
+        assert!(codes.contains(&"not-simulated"), "{flag}: {codes:?}");
+    }
+    // At its default, or where it does not shard further, nothing follows.
+    for flag in [
+        "--moe-router-topk 2",
+        "--tensor-parallel-num-weight-shards 1",
+        "--no-pad-vocab-size --padded-vocab-size 1024",
+        "--moe-grouped-gemm",
+    ] {
+        assert!(line("", flag).understood.recipe.is_some(), "{flag}");
+    }
+    let shards = "--tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards 2 \
+        --expert-tensor-parallel-num-weight-shards 2";
+    assert!(line("", shards).understood.recipe.is_some());
+}
+
+/// In fp32 nothing switches the all-to-all reduce-scatter off but its own condition.
+#[test]
+fn an_fp32_reduce_scatter_by_all_to_all_is_not_a_rings() {
+    let flag = "--ddp-reduce-scatter-with-fp32-accumulation";
+    let model = MODEL.replace("--bf16", "--use-distributed-optimizer");
+    let of = |more: &str| {
+        let text = format!("torchrun --nproc-per-node 8 pretrain_gpt.py {model} {flag} {more}\n");
+        let read = understood("run.sh", &text, UnderstandOptions::default());
+        verdict(&read, flag).0
+    };
+    assert_eq!(of(""), Verdict::Unsupported);
+    assert_eq!(of("--accumulate-allreduce-grads-in-fp32"), Verdict::NoBits);
 }
