@@ -193,8 +193,8 @@ fn a_job_of_ours_is_understood_field_by_field() {
     assert_eq!(recipe.ffn_hidden_size, 4096, "two thirds of 6144");
     assert_eq!(recipe.num_query_groups, 4);
     assert_eq!(
-        recipe.padded_vocab_size, 32_256,
-        "32,000 words and an end of documents, in multiples of 256"
+        recipe.padded_vocab_size, 32_000,
+        "32,000 words, in multiples of 256"
     );
     assert_eq!(recipe.train_iters, 100);
     assert_eq!((recipe.lr_decay_iters, recipe.lr_warmup_iters), (1000, 100));

@@ -356,15 +356,11 @@ const LIBRARIES: &[Variable] = &[
     ),
     var(
         "TRITON_CACHE_AUTOTUNING",
-        NoBits(
-            "what Triton keeps of kernels that it compiled and tuned; torch.compile's are judged there",
-        ),
+        NoBits("what Triton keeps of its kernels; torch.compile's are judged there"),
     ),
     var(
         "TRITON_CACHE_DIR",
-        NoBits(
-            "what Triton keeps of kernels that it compiled and tuned; torch.compile's are judged there",
-        ),
+        NoBits("what Triton keeps of its kernels; torch.compile's are judged there"),
     ),
     var("LD_LIBRARY_PATH", BUILD),
     var("LD_PRELOAD", BUILD),

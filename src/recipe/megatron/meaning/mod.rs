@@ -138,6 +138,7 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
     let is_reduced = values.flag("bf16") && !values.flag("disable_bf16_reduced_precision_matmul");
     let products = is_reduced.then(|| REDUCED_PRECISION.to_string());
     let mut open: Vec<String> = products.into_iter().collect();
+    open.extend(between_steps(values).map(str::to_string));
     open.extend(second_run::of_second_alone(job, index));
     open.extend(environment(job, index));
     open.extend(followed(&job.phases[index]));
@@ -153,6 +154,29 @@ fn open(job: &GivenJob, index: usize, values: &Values<'_>, findings: &mut Findin
         shown::check_same(values, findings);
     }
     open
+}
+
+/// What happens between steps that the simulated ones do not show.
+fn between_steps(values: &Values<'_>) -> impl Iterator<Item = &'static str> {
+    let evaluates = values.integer("eval_interval").is_some()
+        && values.integer("eval_iters").is_none_or(|iters| iters > 0);
+    let hashes = values.is_given("check_weight_hash_across_dp_replicas_interval");
+    let gathers = values.flag("overlap_param_gather") && (evaluates || hashes);
+    let starts = values.is_given("pretrained_checkpoint");
+    [
+        (
+            gathers,
+            "the steps before an evaluation or a comparison of weights, at whose end parameters are \
+             gathered at once (training.py): here their gathers overlap as in every step",
+        ),
+        (
+            starts,
+            "--pretrained-checkpoint, from which a job starts anew wherever `--load` has no \
+             checkpoint: bitproof starts from weights of its own",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(is_so, sentence)| is_so.then_some(sentence))
 }
 
 /// What of the job's environment is not known.
