@@ -16,6 +16,7 @@ use crate::trace::boundary::Mode;
 use crate::trace::certify::{Certificate, Coverage, runs_of};
 use crate::trace::damage::Damage;
 use crate::trace::folder::Folder;
+use crate::trace::native;
 
 /// How two runs compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +172,7 @@ impl Comparison {
             }
         }
         comparison.digests_alike(folders);
+        comparison.reasons.extend(native::unlike(folders));
         comparison
     }
 
