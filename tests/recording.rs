@@ -1,5 +1,5 @@
-//! What `check --trace` records: recording changes nothing, two checks of one scenario are the same,
-//! and what differs first is what the check names as its first divergence.
+//! What `check --trace` records: recording changes nothing, two checks of one scenario are the
+//! same, and what differs first is what the check names as its first divergence.
 
 use std::path::{Path, PathBuf};
 

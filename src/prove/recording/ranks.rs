@@ -13,8 +13,8 @@ pub(super) struct RankCourse {
 }
 
 impl RankCourse {
-    /// The iteration that a record of `step` stands in. What is still done for an earlier step, as a
-    /// background writer does it, stands where it is done: iterations go on in a stream.
+    /// The iteration that a record of `step` stands in. What is still done for an earlier step, as
+    /// a background writer does it, stands where it is done: iterations go on in a stream.
     pub fn go_to(&mut self, step: u32) -> u32 {
         if step > self.iteration {
             self.iteration = step;

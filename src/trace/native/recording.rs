@@ -241,7 +241,7 @@ fn save_new(path: &Path, text: &str) -> io::Result<()> {
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]
     {
-        // Temporary files are their owner's alone; what others may do is for the user's mask to say.
+        // Temporary files are their owner's alone; the user's mask says what others may do.
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
