@@ -8,13 +8,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use bitproof::engine::EngineChoice;
+use bitproof::prove::check::reference_run;
 use bitproof::prove::mutation::{self, Nursery};
 use bitproof::prove::oracle::r2r;
+use bitproof::prove::recording::{Beside, Recorder, TraceRequest};
 use bitproof::prove::session::Session;
 use bitproof::prove::sweep::Sweep;
 use bitproof::prove::{CheckOptions, Silent, check};
 use bitproof::scenario::{Overrides, Scenario};
-use bitproof::world::RunOptions;
+use bitproof::trace::native::Level;
+use bitproof::world::{Observer, RunOptions, Unobserved};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main};
 
@@ -77,7 +80,7 @@ fn quickstart(criterion: &mut Criterion) {
         });
     });
     let mut sweep = Sweep::new(session.sweep_options());
-    let reference = bitproof::prove::check::reference_run(&mut session, &mut sweep).expect("runs");
+    let reference = reference_run(&mut session, &mut sweep).expect("runs");
     group.bench_function("second run", |bencher| {
         bencher.iter(|| r2r::second_run(&mut session, WORKERS, &reference).expect("runs"));
     });
@@ -192,6 +195,69 @@ fn restarts(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// What recording costs the reference run of a check (its sweep, hazards and cuts included) and a
+/// plain run, by level.
+fn recording(criterion: &mut Criterion) {
+    const PATH: &str = "scenarios/quickstart.toml";
+    const LEVELS: [Option<Level>; 5] = [
+        None,
+        Some(Level::Metrics),
+        Some(Level::Semantic),
+        Some(Level::Op),
+        Some(Level::Kernel),
+    ];
+    let mut group = criterion.benchmark_group("quickstart, 16 ranks, 4 steps, recorded");
+    slow(&mut group);
+    let mut session = session(PATH, &[], EngineChoice::Cpu);
+    let steps = session.steps();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut number = 0;
+    for (what, is_swept) in [("reference run", true), ("plain run", false)] {
+        for level in LEVELS {
+            let name = level.map_or("not recorded", Level::slug);
+            group.bench_function(format!("{what}: {name}"), |bencher| {
+                bencher.iter(|| {
+                    number += 1;
+                    let mut recorder = level.map(|level| {
+                        let asked = TraceRequest {
+                            folder: folder.path().join(number.to_string()),
+                            level,
+                            ranks: None,
+                            iterations: None,
+                            budget: 1 << 40,
+                        };
+                        Recorder::begin(&session, &asked).expect("a new folder")
+                    });
+                    let mut sweep = Sweep::new(session.sweep_options());
+                    let mut nobody = Unobserved;
+                    let first: &mut dyn Observer = match is_swept {
+                        true => &mut sweep,
+                        false => &mut nobody,
+                    };
+                    let mut both;
+                    let observer: &mut dyn Observer = match &mut recorder {
+                        None => first,
+                        Some(second) => {
+                            both = Beside { first, second };
+                            &mut both
+                        }
+                    };
+                    match is_swept {
+                        true => reference_run(&mut session, observer).expect("runs"),
+                        false => {
+                            let plain = RunOptions::default();
+                            let ran = session.run(&plain, steps.clone(), None, observer);
+                            ran.expect("runs")
+                        }
+                    };
+                    recorder.map(|recorder| recorder.end().expect("it is written"))
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
 /// The process's peak resident memory, where Linux tells it.
 fn peak() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -202,5 +268,5 @@ fn peak() -> Option<String> {
     Some(format!("{} MiB", kib >> 10))
 }
 
-criterion_group!(benches, quickstart, steps, hazards, restarts);
+criterion_group!(benches, quickstart, steps, hazards, restarts, recording);
 criterion_main!(benches);

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::output::{Output, talk};
 use super::progress::Bars;
+use super::recording::{self, TraceFlags};
 use super::{JobArgs, RunArgs, faults, folder, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::engine::EngineChoice;
@@ -54,6 +55,8 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     no_save: bool,
     #[command(flatten)]
+    trace: TraceFlags,
+    #[command(flatten)]
     job: JobArgs,
     #[command(flatten)]
     pub(super) run: RunArgs,
@@ -96,7 +99,13 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
         .options()
         .map_err(|finding| ("bitproof".to_owned(), finding));
     let paths = paths.map_err(|finding| (named.join(" "), finding));
-    let (options, paths) = match options.and_then(|options| Ok((options, paths?))) {
+    let given = options.and_then(|options| {
+        let paths = paths?;
+        let checked = args.trace.check(paths.len());
+        checked.map_err(|finding| ("bitproof".to_owned(), finding))?;
+        Ok((options, paths))
+    });
+    let (options, paths) = match given {
         Ok(given) => given,
         Err((name, finding)) => {
             let exit = output.refuse(name, vec![*finding], Exit::Usage);
@@ -147,8 +156,13 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
     }
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);
-    match prover::check(scenario.clone(), options, &bars) {
-        Ok(outcome) => finish(args, path, options, &scenario, outcome, output),
+    let asked = args.trace.request();
+    match prover::check(scenario.clone(), options, asked.as_ref(), &bars) {
+        Ok((outcome, recorded)) => {
+            let exit = finish(args, path, options, &scenario, outcome, output);
+            let told = asked.map(|asked| recording::told(&asked, recorded, args.run.quiet));
+            exit.max(told.unwrap_or(Exit::Proved))
+        }
         Err(error) => not_checked(name, &scenario, (&error, &options.engine), output),
     }
 }

@@ -11,6 +11,7 @@ mod output;
 mod plan;
 mod progress;
 mod prover;
+mod recording;
 mod regression;
 mod replay;
 mod save;

@@ -4,22 +4,24 @@ use std::path::Path;
 
 use crate::diagnostic::Diagnostic;
 use crate::engine::{EngineChoice, EngineError, MORE_THREADS};
+use crate::prove::check::RecordingEnd;
 use crate::prove::faults::FaultPlace;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::CheckError;
-use crate::prove::{CheckOptions, Progress, Token, TokenError};
+use crate::prove::{CheckOptions, Progress, Token, TokenError, TraceRequest};
 use crate::report::Exit;
 use crate::report::doctor::{DRIVER_VARIABLES, Variable, unset_command};
 use crate::scenario::Scenario;
 use crate::world::WorldError;
 
-/// Checks a scenario.
+/// Checks a scenario, and records its reference run where that is asked for.
 pub(super) fn check(
     scenario: Scenario,
     options: &CheckOptions,
+    asked: Option<&TraceRequest>,
     progress: &dyn Progress,
-) -> Result<Outcome, CheckError> {
-    crate::prove::check(scenario, options.clone(), progress)
+) -> Result<(Outcome, Option<RecordingEnd>), CheckError> {
+    crate::prove::check_recorded(scenario, options.clone(), asked, progress)
 }
 
 /// Every place that a fault can strike.
@@ -98,6 +100,7 @@ fn help_of(error: &CheckError, engine: &EngineChoice) -> Option<&'static str> {
             "repeat the --engine and --adapter of the check, on its machine; a token of another \
              version of bitproof cannot be replayed: check again",
         ),
+        CheckError::Recording(error) => Some(error.help()),
         CheckError::UnmetFaults(_) => {
             Some("`bitproof check FILE --list-faults` lists every place that a fault can strike")
         }
@@ -127,6 +130,7 @@ pub(super) fn exit_of(error: &CheckError) -> Exit {
         | CheckError::Checkpoint(_)
         | CheckError::Token(_)
         | CheckError::UnmetFaults(_)
+        | CheckError::Recording(_)
         | CheckError::Input(_) => Exit::Usage,
         CheckError::World(error) => match error {
             WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. } => Exit::Divergent,

@@ -18,6 +18,7 @@ use crate::prove::oracle::snapshot::{self, Snapshots};
 use crate::prove::oracle::topo::{self, Topo};
 use crate::prove::outcome::{MutantScore, Outcome, Remedy};
 use crate::prove::queries::{self, Queries};
+use crate::prove::recording::{Recorded, Recorder, TraceRequest};
 use crate::prove::remedy;
 use crate::prove::reversal::{self, Known, Reversals};
 use crate::prove::session::{CheckError, Session};
@@ -25,6 +26,7 @@ use crate::prove::stop::Stop;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::{Progress, Silent, faults, grade, memory};
 use crate::scenario::{OracleKind, Scenario};
+use crate::trace::native::RecordingError;
 use crate::world::{Hazard, Observer, QueryPoint, RunOptions, RunRecord, Schedule};
 
 /// How a check is carried out.
@@ -113,16 +115,61 @@ pub fn check(
     options: CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, CheckError> {
+    check_recorded(scenario, options, None, progress).map(|(outcome, _)| outcome)
+}
+
+/// How a recording ended.
+pub type RecordingEnd = Result<Recorded, RecordingError>;
+
+/// Checks `scenario`, and records its straight reference run where that is asked for. A recording
+/// that fails on its way changes no verdict.
+///
+/// # Errors
+/// As [`check`], and a folder that cannot be recorded into.
+pub fn check_recorded(
+    scenario: Scenario,
+    options: CheckOptions,
+    asked: Option<&TraceRequest>,
+    progress: &dyn Progress,
+) -> Result<(Outcome, Option<RecordingEnd>), CheckError> {
     let races = Races::asked(&options, scenario.seed)?;
     let mut session = Session::new(scenario, &options)?;
-    let mut findings = match straight(&mut session, &options, races, progress) {
+    if let Some(asked) = asked {
+        let fits = asked.fits(session.ranks(), session.scenario.steps);
+        fits.map_err(CheckError::Input)?;
+    }
+    let mut recorder = asked
+        .map(|asked| Recorder::begin(&session, asked))
+        .transpose()?;
+    let watches = Watches {
+        races,
+        recorder: recorder.as_mut(),
+    };
+    let found = straight(&mut session, &options, watches, progress);
+    // Of a run that could not go on, the files have no end.
+    let recorded = match &found {
+        Ok(_) => recorder.map(Recorder::end),
+        Err(_) => None,
+    };
+    let outcome = judged(&mut session, options, found, progress)?;
+    Ok((outcome, recorded))
+}
+
+/// What a check says, given what its straight run showed.
+fn judged(
+    session: &mut Session,
+    options: CheckOptions,
+    found: Result<Findings, CheckError>,
+    progress: &dyn Progress,
+) -> Result<Outcome, CheckError> {
+    let mut findings = match found {
         Ok(findings) => findings,
-        Err(CheckError::Stopped(stop)) => stopped(&session, *stop),
+        Err(CheckError::Stopped(stop)) => stopped(session, *stop),
         Err(error) => return Err(error),
     };
     let remedies = match findings.stopped {
         Some(_) => Vec::new(),
-        None => match beside(&mut session, &mut findings, progress) {
+        None => match beside(session, &mut findings, progress) {
             Ok(remedies) => remedies,
             // What the straight run showed stands.
             Err(CheckError::Stopped(stop)) => {
@@ -132,10 +179,16 @@ pub fn check(
             Err(error) => return Err(error),
         },
     };
-    let verdicts = grade::of_check(&session, &findings);
+    let verdicts = grade::of_check(session, &findings);
     Ok(certificate::outcome(
-        &session, options, findings, verdicts, remedies,
+        session, options, findings, verdicts, remedies,
     ))
+}
+
+/// Who looks at the reference run beside the sweep.
+struct Watches<'a> {
+    races: Option<Races>,
+    recorder: Option<&'a mut Recorder>,
 }
 
 /// All that there is to say of a run that could not go on.
@@ -151,14 +204,18 @@ pub(super) fn stopped(session: &Session, stop: Stop) -> Findings {
 fn straight(
     session: &mut Session,
     options: &CheckOptions,
-    mut races: Option<Races>,
+    watches: Watches<'_>,
     progress: &dyn Progress,
 ) -> Result<Findings, CheckError> {
     let steps = u64::from(session.scenario.steps);
 
     progress.begin("reference run", steps);
     let mut sweep = Sweep::new(session.sweep_options());
-    let run = native::reference_run(session, &mut sweep, races.as_mut());
+    let Watches {
+        mut races,
+        recorder,
+    } = watches;
+    let run = native::reference_run(session, &mut sweep, races.as_mut(), recorder);
     let of_recipe = |error: CheckError| error.stop_shown_by(OracleKind::R2R);
     let mut reference = run.map_err(of_recipe)?;
     progress.end();

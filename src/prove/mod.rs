@@ -21,6 +21,7 @@ pub mod outcome;
 pub mod plans;
 pub mod progress;
 pub mod queries;
+pub mod recording;
 pub mod remedy;
 pub mod replay;
 mod reproduction;
@@ -38,8 +39,9 @@ pub mod vacuity;
 pub mod witness;
 
 pub use crate::scenario::Grade;
-pub use check::{CheckOptions, check};
+pub use check::{CheckOptions, check, check_recorded};
 pub use origin::Origin;
 pub use progress::{Progress, Silent};
+pub use recording::{Recorded, TraceRequest};
 pub use replay::{replay, replay_any};
 pub use token::{Token, TokenError};

@@ -88,6 +88,7 @@ fn refuses_recipe(error: &CheckError) -> bool {
         | CheckError::Checkpoint(_)
         | CheckError::Token(_)
         | CheckError::Stopped(_)
+        | CheckError::Recording(_)
         | CheckError::Internal(_) => false,
     }
 }

@@ -23,6 +23,7 @@ use crate::prove::{memory, room};
 use crate::recipe::{DistributedBackend, Recipe, ReshardLayout};
 use crate::scenario::{Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
+use crate::trace::native::RecordingError;
 use crate::train::{
     BUILT_IN_TEXT, Checkpoint, CheckpointError, CommunicatorKind, Corpus, CorpusError,
     GivenGradients, Initial, OptionsError, Run, Saves, TorchBuckets, TrainOptions,
@@ -64,6 +65,9 @@ pub enum CheckError {
     Token(#[from] TokenError),
     #[error("{}", told(.0))]
     UnmetFaults(Vec<Unmet>),
+    /// The run cannot be recorded.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
     #[error("{0}")]
     Input(String),
     /// A rank that needs more memory than the engine gives one.

@@ -2,7 +2,8 @@
 //!
 //! A trace is what each rank recorded of its own run, in its own order: the fingerprints of what
 //! went into an op and of what came out. Nothing here knows an order between ranks. Sources:
-//! Megatron-LM pull requests 6610 (boundary stream) and 7262 (op stream, method), both open.
+//! Megatron-LM pull requests 6610 (boundary stream) and 7262 (op stream, method), both open. What
+//! a check records of its own run has the same records ([`native`]).
 
 pub mod boundary;
 pub mod certify;
@@ -13,6 +14,7 @@ pub mod hash_tensor;
 pub mod header;
 pub mod json;
 pub mod lines;
+pub mod native;
 pub mod op;
 mod point;
 pub mod show;

@@ -17,7 +17,9 @@ pub use exec::{
     RunOptions, RunRecord, SavedFile, State, StateTensor, Turned, World,
 };
 pub use memory::{Access, Hazard, HazardKind};
-pub use observer::{CopyNode, LaunchNode, Observer, Unobserved, UploadNode};
+pub use observer::{
+    CopyNode, ExchangeNode, LaunchNode, Member, Observer, ShownMetric, Unobserved, UploadNode, Way,
+};
 pub use order::{
     Choice, CollectiveShape, NodeId, Owner, PlanSource, Priorities, QueryId, Schedule, TuneKey,
 };

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use crate::engine::{CopyWords, Engine, EngineError, Span};
 use crate::kernel::Kernel;
+use crate::numerics::Dtype;
+use crate::world::command::CollectiveKind;
 use crate::world::exec::Drift;
 use crate::world::fold::{FoldLab, FoldNode};
+use crate::world::rank::{GroupId, Tensor};
 use crate::world::site::Site;
 
 /// A launch that is about to run.
@@ -17,6 +20,8 @@ pub struct LaunchNode<'a> {
     pub kernel: &'a Kernel,
     /// In the kernel's order.
     pub operands: &'a [Span],
+    /// The same, as the program calls them.
+    pub tensors: &'a [Tensor],
     pub params: &'a [u32],
 }
 
@@ -28,6 +33,46 @@ pub struct CopyNode<'a> {
     pub from: u32,
     pub to: u32,
     pub copy: CopyWords,
+    pub dtype: Dtype,
+    pub way: Way<'a>,
+}
+
+/// How words come from one place to another.
+#[derive(Clone, Copy, Debug)]
+pub enum Way<'a> {
+    /// Within a rank.
+    Local,
+    /// By a message, which the sender sent at `sent`.
+    Message { sent: &'a Arc<Site> },
+    /// Part of an exchange.
+    Exchange,
+}
+
+/// A collective that adds nothing, and is about to run. Its copies are shown as well.
+#[derive(Clone, Copy, Debug)]
+pub struct ExchangeNode<'a> {
+    pub site: &'a Arc<Site>,
+    pub group: GroupId,
+    pub kind: CollectiveKind,
+    pub dtype: Dtype,
+    /// In the group's order.
+    pub members: &'a [Member],
+}
+
+/// One rank's part in an exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    pub rank: u32,
+    pub input: Span,
+    pub output: Span,
+}
+
+/// A scalar that a rank shows its user when a step ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShownMetric {
+    pub rank: u32,
+    pub name: String,
+    pub value: f32,
 }
 
 /// Words that are about to be written from the host.
@@ -36,6 +81,7 @@ pub struct UploadNode<'a> {
     pub rank: u32,
     pub site: &'a Arc<Site>,
     pub span: Span,
+    pub dtype: Dtype,
     pub words: &'a [u32],
 }
 
@@ -61,6 +107,18 @@ pub trait Observer {
     ) -> Result<(), EngineError> {
         Ok(())
     }
+
+    /// A collective that adds nothing is about to run.
+    fn on_exchange(
+        &mut self,
+        _node: &ExchangeNode<'_>,
+        _engine: &mut dyn Engine,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// These ranks have ended a step, or set-up where there is none.
+    fn on_boundary(&mut self, _step: Option<u32>, _ranks: &[u32], _metrics: &[ShownMetric]) {}
 
     /// Words are about to be written from the host.
     fn on_upload(

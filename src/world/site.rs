@@ -18,6 +18,21 @@ pub enum Phase {
     Checkpoint,
 }
 
+impl Phase {
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Setup => "setup",
+            Phase::Data => "data",
+            Phase::Forward => "forward",
+            Phase::Loss => "loss",
+            Phase::Backward => "backward",
+            Phase::GradReduce => "grad-reduce",
+            Phase::Optimizer => "optimizer",
+            Phase::Checkpoint => "checkpoint",
+        }
+    }
+}
+
 /// What kind of reduction a fold is, so that a report can say which families could have differed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -153,16 +168,7 @@ impl std::fmt::Display for Site {
         if let Some(microbatch) = self.microbatch {
             write!(f, ", microbatch {microbatch}")?;
         }
-        let phase = match self.phase {
-            Phase::Setup => "setup",
-            Phase::Data => "data",
-            Phase::Forward => "forward",
-            Phase::Loss => "loss",
-            Phase::Backward => "backward",
-            Phase::GradReduce => "grad-reduce",
-            Phase::Optimizer => "optimizer",
-            Phase::Checkpoint => "checkpoint",
-        };
+        let phase = self.phase.name();
         write!(f, ", {phase}, {}, {}", self.module, self.op)
     }
 }

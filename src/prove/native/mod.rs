@@ -16,6 +16,7 @@ use crate::numerics::Digest;
 use crate::numerics::ladder::random_order;
 use crate::prove::check::{self, CheckOptions};
 use crate::prove::outcome::Bits;
+use crate::prove::recording::{Beside, Recorder};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Elements, Sweep};
 use crate::world::fold::{FoldLab, FoldNode, FoldOrder};
@@ -316,14 +317,23 @@ impl Observer for Racing<'_> {
     }
 }
 
-/// The reference run of a check, with its races where there are any.
+/// The reference run of a check, with its races and its recorder where there are any.
 pub(super) fn reference_run(
     session: &mut Session,
     sweep: &mut Sweep,
     races: Option<&mut Races>,
+    recorder: Option<&mut Recorder>,
 ) -> Result<RunRecord, CheckError> {
-    match races {
-        None => check::reference_run(session, sweep),
-        Some(races) => check::reference_run(session, &mut Racing { sweep, races }),
+    let mut racing;
+    let first: &mut dyn Observer = match races {
+        None => sweep,
+        Some(races) => {
+            racing = Racing { sweep, races };
+            &mut racing
+        }
+    };
+    match recorder {
+        None => check::reference_run(session, first),
+        Some(second) => check::reference_run(session, &mut Beside { first, second }),
     }
 }

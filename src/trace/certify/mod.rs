@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use super::boundary::{self, BoundaryCoverage};
 use super::damage::Damage;
 use super::folder::Folder;
+use super::native;
 use super::op::Unknown;
 
 /// What came of looking at a folder.
@@ -76,6 +77,11 @@ impl Certificate {
             self.reasons.push(damage.expecting(expected));
             return;
         }
+        self.reasons
+            .extend(native::complaints(folder, |stream, rank| match stream {
+                native::Stream::Ops => self.ranks.get(&rank).map(|one| one.records),
+                native::Stream::Boundary => self.boundary.get(&rank).map(|one| one.records),
+            }));
         self.ranks_there(folder, &name);
         self.boundary_ranks_there(folder, &name);
         self.streams_whole(folder, &name);

@@ -16,6 +16,7 @@ use crate::trace::boundary::Mode;
 use crate::trace::certify::{Certificate, Coverage, runs_of};
 use crate::trace::damage::Damage;
 use crate::trace::folder::Folder;
+use crate::trace::native;
 use crate::trace::strength::Strength;
 
 /// How two runs compare.
@@ -146,6 +147,7 @@ impl Comparison {
             }
         }
         comparison.runs_alike(folders);
+        comparison.reasons.extend(native::unlike(folders));
         comparison
     }
 

@@ -7,6 +7,7 @@ use crate::engine::{EngineError, Span};
 use crate::numerics::Digest;
 use crate::world::error::WorldError;
 use crate::world::memory::{AccessLog, LiveInTracker};
+use crate::world::observer::ShownMetric;
 use crate::world::rank::{Allocation, COMPUTE_STREAM, Component, Park, Tensor};
 use crate::world::site::{Name, Phase, Site};
 
@@ -26,16 +27,19 @@ impl Coordinator<'_> {
                 _ => {}
             }
         }
+        let mut shown = Vec::new();
         for (rank, step, live) in &ended {
             let memory = &self.ranks[*rank as usize].memory;
             let hold = memory.canaries_hold(self.engine);
             if !hold.map_err(|error| self.at_boundary(*rank, *step, error))? {
                 return Err(WorldError::Canary { rank: *rank });
             }
-            self.end(*rank, *step, live)
+            self.end((*rank, *step), live, &mut shown)
                 .map_err(|error| self.at_boundary(*rank, *step, error))?;
         }
         if let Some((_, step, _)) = ended.first() {
+            let ranks: Vec<u32> = ended.iter().map(|(rank, ..)| *rank).collect();
+            self.observer.on_boundary(*step, &ranks, &shown);
             self.wave = 0;
             let compared = self.compare_replicas(*step);
             compared.map_err(|source| at("all", "replicas", source))?;
@@ -52,12 +56,12 @@ impl Coordinator<'_> {
 
     fn end(
         &mut self,
-        rank: u32,
-        step: Option<u32>,
+        (rank, step): (u32, Option<u32>),
         live: &[Allocation],
+        shown: &mut Vec<ShownMetric>,
     ) -> Result<(), EngineError> {
         if let Some(step) = step {
-            self.read_metrics(rank, step)?;
+            self.read_metrics(rank, step, shown)?;
         }
         if let Some(accesses) = &mut self.ranks[rank as usize].accesses {
             match step {
@@ -189,7 +193,12 @@ impl Coordinator<'_> {
     }
 
     /// Scalars that the user sees are read when their step ends.
-    fn read_metrics(&mut self, rank: u32, step: u32) -> Result<(), EngineError> {
+    fn read_metrics(
+        &mut self,
+        rank: u32,
+        step: u32,
+        shown: &mut Vec<ShownMetric>,
+    ) -> Result<(), EngineError> {
         let metrics = std::mem::take(&mut self.ranks[rank as usize].metrics);
         for (name, tensor) in &metrics {
             let tensor = *tensor;
@@ -209,6 +218,11 @@ impl Coordinator<'_> {
             }
             let words = self.engine.read(state.memory.span(tensor))?;
             let value = words.first().map_or(0.0, |word| f32::from_bits(*word));
+            shown.push(ShownMetric {
+                rank,
+                name: name.clone(),
+                value,
+            });
             let key = (step, name.clone());
             self.record.metrics.entry(key).or_insert(value);
         }

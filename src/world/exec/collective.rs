@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::{CopyWords, Span};
+use crate::engine::{CopyWords, EngineError, Span};
 use crate::plan::Plan;
 use crate::world::command::{Collective, CollectiveKind, Command, Issued};
 use crate::world::error::{Side, WorldError};
 use crate::world::fold::{FoldJob, FoldNode, SlotsJob, part};
-use crate::world::observer::CopyNode;
+use crate::world::observer::{CopyNode, ExchangeNode, Member, Way};
 use crate::world::order::{Choice, CollectiveShape, Owner, combine_of};
 use crate::world::rank::{GroupId, Lane, StreamId, Tensor, recv_stream};
 use crate::world::site::{Family, Site};
@@ -53,7 +53,7 @@ impl Coordinator<'_> {
                 CollectiveKind::ReduceScatter { family } => {
                     folds.push(self.reduction(group, family, &calls)?);
                 }
-                _ => self.move_data(&calls, written)?,
+                _ => self.move_data(group, &calls, written)?,
             }
         }
         self.run_folds(folds, written)?;
@@ -205,7 +205,15 @@ impl Coordinator<'_> {
     }
 
     /// Collectives without arithmetic.
-    fn move_data(&mut self, calls: &[Call], written: &mut Vec<Written>) -> Result<(), WorldError> {
+    fn move_data(
+        &mut self,
+        group: GroupId,
+        calls: &[Call],
+        written: &mut Vec<Written>,
+    ) -> Result<(), WorldError> {
+        let site = calls[0].issued.site.to_string();
+        let failed = |source| at(&calls[0].rank.to_string(), &site, source);
+        self.show_exchange(group, calls).map_err(failed)?;
         let mut copies = Vec::new();
         for (to, receiver) in calls.iter().enumerate() {
             let output = self.span(receiver.rank, receiver.collective.output);
@@ -230,13 +238,31 @@ impl Coordinator<'_> {
             from,
             to: receiver.rank,
             copy,
+            dtype: receiver.collective.output.dtype,
+            way: Way::Exchange,
         });
         let nodes: Vec<CopyNode<'_>> = nodes.collect();
         let copies: Vec<CopyWords> = copies.iter().map(|(.., copy)| *copy).collect();
-        let site = calls[0].issued.site.to_string();
         let seen = self.observer.on_copies(&nodes, self.engine);
         seen.and_then(|()| self.engine.copy(&copies))
-            .map_err(|source| at(&calls[0].rank.to_string(), &site, source))
+            .map_err(failed)
+    }
+
+    fn show_exchange(&mut self, group: GroupId, calls: &[Call]) -> Result<(), EngineError> {
+        let member = |call: &Call| Member {
+            rank: call.rank,
+            input: self.span(call.rank, call.collective.input),
+            output: self.span(call.rank, call.collective.output),
+        };
+        let members: Vec<Member> = calls.iter().map(member).collect();
+        let node = ExchangeNode {
+            site: &calls[0].issued.site,
+            group,
+            kind: calls[0].collective.kind,
+            dtype: calls[0].collective.input.dtype,
+            members: &members,
+        };
+        self.observer.on_exchange(&node, self.engine)
     }
 
     /// Executes every send that meets its receive; false when there was none.
@@ -326,6 +352,8 @@ impl Coordinator<'_> {
             from,
             to,
             copy,
+            dtype: target.dtype,
+            way: Way::Message { sent: &sent.site },
         };
         let seen = self.observer.on_copies(&[node], self.engine);
         seen.and_then(|()| self.engine.copy(&[copy]))

@@ -8,7 +8,7 @@ use crate::plan::{Arithmetic, Init, Plan, local};
 use crate::world::command::{Command, Issued, LocalFold};
 use crate::world::error::WorldError;
 use crate::world::fold::{FoldJob, FoldNode, FoldOrder, SegmentsJob, SlotsJob};
-use crate::world::observer::{CopyNode, LaunchNode, UploadNode};
+use crate::world::observer::{CopyNode, LaunchNode, UploadNode, Way};
 use crate::world::order::{Choice, Owner};
 use crate::world::rank::{LocalOrder, StreamId, Tensor};
 use crate::world::site::Site;
@@ -135,6 +135,7 @@ impl Coordinator<'_> {
             site: &issued.site,
             kernel: linked,
             operands: &launch.operands,
+            tensors: operands,
             params: &launch.params,
         };
         let observed = self.observer.on_launch(&node, self.engine);
@@ -189,6 +190,8 @@ impl Coordinator<'_> {
                     from: rank,
                     to: rank,
                     copy,
+                    dtype: to.dtype,
+                    way: Way::Local,
                 };
                 let seen = self.observer.on_copies(&[node], self.engine);
                 let result = seen.and_then(|()| self.engine.copy(&[copy]));
@@ -227,6 +230,7 @@ impl Coordinator<'_> {
             rank,
             site,
             span,
+            dtype: to.dtype,
             words,
         };
         self.observer.on_upload(&node, self.engine)?;
