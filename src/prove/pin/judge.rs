@@ -1,10 +1,12 @@
 //! Whether a job with settings has one plan for a collective, whatever is left open.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use super::setting::{Configured, Side};
 use super::ways::{Choice, Machine, Machines, algorithms, choices, function, machines};
-use crate::plan::{Backend, Digest, Environment, PlanError, Request, Selector};
+use crate::plan::{
+    Backend, Communicator as RingsAndTrees, Digest, Environment, PlanError, Request, Selector,
+};
 use crate::prove::job_plans::Hashes;
 use crate::recipe::nccl::{Algorithm, EnvironmentError};
 use crate::train::StepCollective;
@@ -139,7 +141,9 @@ impl Judge<'_> {
     }
 
     /// Builds the plans of every machine under every choice. Those that differ from the first in
-    /// one of the two come first, so that what is told apart is told by one thing.
+    /// one of the two come first, so that what is told apart is told by one thing. Of machines on
+    /// which the groups have the same rings and trees, which is all of a machine that a plan is made
+    /// of, the first stands for all.
     fn compared(
         &self,
         collective: &StepCollective,
@@ -147,42 +151,69 @@ impl Judge<'_> {
         choices: &[Choice],
     ) -> Result<Judged, String> {
         let groups = self.groups(collective);
-        let mut hashes = Hashes::default();
-        let mut built = |machine: &Machine, choice: &Choice| {
-            let selector = Selector::new(machine.allocation.clone(), choice.environment.clone());
-            let plan = |ranks: &&[u32]| {
-                let plan = selector.plan(&self.request(collective, ranks))?;
-                Ok(hashes.of(&Arc::clone(&plan)))
-            };
-            let plans: Result<Vec<Digest>, PlanError> = groups.iter().map(plan).collect();
-            plans.map_err(|error| error.to_string())
-        };
         let (first, own) = (&machines.list[0], &choices[0]);
-        let reference = built(first, own)?;
-        let (rows, columns) = (machines.list.len(), choices.len());
-        let star = (1..rows).map(|row| (row, 0));
-        let star = star.chain((1..columns).map(|column| (0, column)));
-        let rest = (1..rows).flat_map(|row| (1..columns).map(move |column| (row, column)));
-        for (number, (row, column)) in star.chain(rest).enumerate() {
-            if number * groups.len() > BUILDS_MAX {
-                let why = format!("{} ways are too many to build", rows * columns);
-                return Ok(Judged::Unknown { why });
+        let reference = self.built(collective, &groups, first, own)?;
+        let differs = |machine: &Machine, choice: &Choice| {
+            let plans = self.built(collective, &groups, machine, choice)?;
+            let open = || Judged::Open {
+                between: told_apart([first, machine], [own, choice]),
+            };
+            Ok::<_, String>((plans != reference).then(open))
+        };
+        let mut rows: Vec<&Machine> = Vec::new();
+        let mut known = BTreeSet::new();
+        for machine in &machines.list {
+            let alike = groups.iter();
+            let alike = alike.map(|group| RingsAndTrees::new(&machine.allocation, group));
+            if known.insert(alike.collect::<Vec<_>>()) {
+                if let Some(open) = differs(machine, own)? {
+                    return Ok(open);
+                }
+                rows.push(machine);
             }
-            let (machine, choice) = (&machines.list[row], &choices[column]);
-            if built(machine, choice)? != reference {
-                return Ok(Judged::Open {
-                    between: told_apart([first, machine], [own, choice]),
-                });
+        }
+        let ways = rows.len() * choices.len();
+        if ways * groups.len() > BUILDS_MAX {
+            // What one of the two alone shows is shown all the same.
+            for choice in choices {
+                if let Some(open) = differs(first, choice)? {
+                    return Ok(open);
+                }
+            }
+            let why = format!("{ways} ways are too many to build");
+            return Ok(Judged::Unknown { why });
+        }
+        for machine in rows {
+            for choice in &choices[1..] {
+                if let Some(open) = differs(machine, choice)? {
+                    return Ok(open);
+                }
             }
         }
         Ok(match &machines.sampled {
-            None => Judged::One {
-                ways: rows * columns,
-            },
+            None => Judged::One { ways },
             Some(why) => Judged::Unknown {
                 why: format!("no two plans were found, but {why}"),
             },
         })
+    }
+
+    /// The plan of each group, hashed.
+    fn built(
+        &self,
+        collective: &StepCollective,
+        groups: &[&[u32]],
+        machine: &Machine,
+        choice: &Choice,
+    ) -> Result<Vec<Digest>, String> {
+        let selector = Selector::new(machine.allocation.clone(), choice.environment.clone());
+        let mut hashes = Hashes::default();
+        let plans = groups.iter().map(|ranks| {
+            let plan = selector.plan(&self.request(collective, ranks))?;
+            Ok(hashes.of(&plan))
+        });
+        let plans: Result<Vec<Digest>, PlanError> = plans.collect();
+        plans.map_err(|error| error.to_string())
     }
 }
 

@@ -13,8 +13,12 @@ use crate::plan::Collective;
 use crate::recipe::nccl::{Algorithm, Environment, EnvironmentError, Function, Protocol};
 use crate::topology::{Allocation, Recorded, TreePattern};
 
-/// Placements and orders of one collective that are all tried; beyond, some are.
-const MACHINES_MAX: usize = 2_500;
+/// Machines of one collective that are all looked at; beyond, some are.
+const MACHINES_MAX: usize = 100_000;
+/// Places of ranks in all of them together: about 100 MB.
+const SLOTS_MAX: usize = 8 << 20;
+/// Placements of one group that are all looked at.
+const PLACEMENTS_MAX: usize = 1_250;
 /// Search channels that a node can have: NCCL's `MAXCHANNELS`, halved.
 const SEARCH_CHANNELS_MAX: usize = 32;
 /// Placements that are tried where all would be too many.
@@ -31,6 +35,19 @@ pub struct Machines {
     pub list: Vec<Machine>,
     /// Why the list is not all of them.
     pub sampled: Option<String>,
+}
+
+impl Machines {
+    /// Adds one while there is room.
+    fn add(&mut self, machine: Machine) {
+        let ranks = machine.allocation.placement.slots.len();
+        if self.list.len() < MACHINES_MAX && self.list.len() * ranks < SLOTS_MAX {
+            self.list.push(machine);
+        } else {
+            let looked_at = self.list.len();
+            self.sampled = Some(format!("more than {looked_at} machines are possible"));
+        }
+    }
 }
 
 /// An environment, and what is special about it.
@@ -131,13 +148,9 @@ pub fn machines(sides: &[Side], groups: &[&[u32]], by_tree: bool) -> Machines {
         let placed = placements(side, groups[0].len(), groups, &mut found.sampled);
         for machine in placed {
             match side.orders_known {
-                true => found.list.push(machine),
+                true => found.add(machine),
                 false => with_orders(machine, groups, by_tree, &mut found),
             }
-        }
-        if found.list.len() > MACHINES_MAX {
-            found.list.truncate(MACHINES_MAX);
-            found.sampled = Some(format!("more than {MACHINES_MAX} machines"));
         }
     }
     found
@@ -171,7 +184,7 @@ fn placements(
             allocation,
         }
     };
-    match ways.filter(|ways| *ways <= MACHINES_MAX / 2) {
+    match ways.filter(|ways| *ways <= PLACEMENTS_MAX) {
         Some(_) => {
             let mut chosen = Vec::new();
             injections(slots.len(), ranks, &mut chosen, &mut |places| {
@@ -266,7 +279,7 @@ fn with_orders(machine: Machine, groups: &[&[u32]], by_tree: bool, found: &mut M
             graph.tree_orders = vec![order.clone(); *channels];
             graph.tree_pattern = *pattern;
             let said = format!("{} with rings through GPUs {order:?}", machine.said);
-            found.list.push(Machine { allocation, said });
+            found.add(Machine { allocation, said });
         }
     }
 }
