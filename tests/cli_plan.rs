@@ -289,6 +289,48 @@ fn open_mpi_adds_wherever_the_ranks_run() {
     );
 }
 
+/// The two allocations have the same GPUs: with the same ranks on them, and one order within a node,
+/// nothing is left open.
+#[test]
+fn what_pins_a_job_is_found_by_trying() {
+    let pin = ["pin", QUICKSTART, "--topology", BLOCK];
+    let both = [&pin[..], &["--topology", PLANE]].concat();
+    let found = object(&both, 0);
+    let settings = found["sets"][0]["settings"].to_string();
+    assert!(settings.contains("NCCL_GRAPH_FILE"), "{settings}");
+    assert!(settings.contains("SLURM_HOSTFILE"), "{settings}");
+    assert!(found["sets"][0]["ways"].as_u64() > Some(1));
+    let human = text(&both, 0);
+    assert!(
+        human.contains("one plan for each of 11 collectives, with"),
+        "{human}"
+    );
+    // Another library adds in rank order: there is nothing to pin.
+    let gloo = object(&[&both[..], &["--backend", "gloo"]].concat(), 0);
+    assert_eq!(
+        gloo["sets"][0]["settings"].as_array().map(Vec::len),
+        Some(0)
+    );
+}
+
+/// Hosts of eight and of four GPUs: no setting makes their rings one.
+#[test]
+fn what_nothing_pins_is_said_with_two_ways() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("by-4.toml");
+    let four = "name = \"by-4\"\nhosts = 4\ngpus_per_host = 4\n";
+    std::fs::write(&path, four).expect("it is written");
+    let path = path.display().to_string();
+    let dgx = "topologies/dgx-h100-2.toml";
+    let sides = ["pin", QUICKSTART, "--topology", dgx, "--topology", &path];
+    let found = object(&sides, 1);
+    assert_eq!(found["is_pinned"], false);
+    let between = &found["left"]["collectives"][0]["between"];
+    assert_ne!(between[0], between[1]);
+    let human = text(&sides, 1);
+    assert!(human.contains("nothing pins every plan"), "{human}");
+}
+
 /// Every key of the objects is in the documentation.
 #[test]
 fn documented_keys_are_all_keys() {
@@ -312,6 +354,9 @@ fn documented_keys_are_all_keys() {
     let mut found = std::collections::BTreeSet::new();
     keys(&object(&show, 0), &mut found);
     keys(&object(&diff, 1), &mut found);
+    let by_8 = ["--topology", "topologies/dgx-h100-2.toml"];
+    let pin = [&["pin", QUICKSTART, "--topology", BLOCK][..], &by_8].concat();
+    keys(&object(&pin, 0), &mut found);
     keys(
         &object(&["hash", QUICKSTART, "--topology", BLOCK], 0),
         &mut found,

@@ -314,6 +314,15 @@ impl Plan {
         self.hash() == other.hash()
     }
 
+    /// Whatever trees the elements have, their bits are the same, in any library that rounds the
+    /// result once: two addends that can change places, or an associative operation (rungs P and
+    /// L0 of the ladder).
+    pub fn has_one_order(&self) -> bool {
+        let rules = self.arithmetic.normal(self.addend_count);
+        let swap = rules.leaf_pairs_commute() && !rules.start_stands_first();
+        rules.any_order() || self.addend_count <= 1 || (self.addend_count == 2 && swap)
+    }
+
     /// The same addends in the same number, joined by the same arithmetic.
     pub(super) fn same_rules(&self, other: &Plan) -> bool {
         let normal = |plan: &Plan| plan.arithmetic.normal(plan.addend_count);

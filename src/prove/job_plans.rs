@@ -84,20 +84,8 @@ impl JobPlans {
         recipe: &Recipe,
         allocation: Allocation,
     ) -> Result<JobPlans, JobPlanError> {
-        if recipe.ddp == DataParallelKind::Torch {
-            return Err(JobPlanError::TorchBuckets);
-        }
-        let variables = recipe.env.iter();
-        let environment =
-            Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
-        let options = TrainOptions::from(recipe);
-        options.layout.check()?;
-        // A full size that is written beside a small recipe may multiply to any batch.
-        if recipe.global_batch_size == u32::MAX {
-            return Err(JobPlanError::Batch);
-        }
-        let communicators = options.layout.communicators();
-        let collectives = step_collectives(&options)?;
+        let environment = environment(recipe)?;
+        let (communicators, collectives) = listed(recipe)?;
         let mut recorded = Groups::of(&collectives, &communicators, &allocation);
         if backend != Backend::Nccl {
             recorded.recorded = 0;
@@ -214,6 +202,28 @@ impl JobPlans {
     }
 }
 
+/// What a job says of NCCL in its environment.
+pub(super) fn environment(recipe: &Recipe) -> Result<Environment, EnvironmentError> {
+    let variables = recipe.env.iter();
+    Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))
+}
+
+/// A job's communicators, and the reducing collectives of a step.
+pub(super) fn listed(
+    recipe: &Recipe,
+) -> Result<(Vec<Communicator>, Vec<StepCollective>), JobPlanError> {
+    if recipe.ddp == DataParallelKind::Torch {
+        return Err(JobPlanError::TorchBuckets);
+    }
+    let options = TrainOptions::from(recipe);
+    options.layout.check()?;
+    // A full size that is written beside a small recipe may multiply to any batch.
+    if recipe.global_batch_size == u32::MAX {
+        return Err(JobPlanError::Batch);
+    }
+    Ok((options.layout.communicators(), step_collectives(&options)?))
+}
+
 /// What a plan needs to know and nobody has said. On real machines NCCL finds these out by itself:
 /// where it finds something else, the plans are others.
 fn assumed(
@@ -231,9 +241,7 @@ fn assumed(
                         not both set, and two for each ring of the topology are assumed";
         list.push(channels.to_string());
     }
-    if recipe.env.get("NCCL_TUNER_PLUGIN").map(String::as_str) != Some("none") {
-        list.push("that no tuner plugin chooses otherwise: NCCL_TUNER_PLUGIN is not none".into());
-    }
+    list.extend(beyond(recipe, groups));
     let topology = &allocation.topology;
     if is_built && recorded > 0 {
         let rest = all - recorded;
@@ -241,13 +249,6 @@ fn assumed(
             "that {rest} of {all} groups have the rings that the topology gives a node: none are \
              recorded of them"
         ));
-    }
-    if recorded > 0 {
-        list.push(
-            "that the job's communicators have the channels that were recorded, cut or filled to \
-             NCCL_MAX_NCHANNELS and NCCL_MIN_NCHANNELS where those are set"
-                .into(),
-        );
     }
     if is_built && topology.graph == ChannelGraph::ascending(topology.gpus_per_node()) {
         let rings = "the rings within a node: one is assumed, GPUs in ascending order, as the \
@@ -264,6 +265,23 @@ fn assumed(
             "the {what} within a node: GPUs in ascending order are assumed, as the topology's \
              `[nccl]` has no {key}"
         ));
+    }
+    list
+}
+
+/// What no plan is made of, whatever is set.
+pub(super) fn beyond(recipe: &Recipe, groups: Groups) -> Vec<String> {
+    let mut list = Vec::new();
+    let recorded = groups.recorded;
+    if recipe.env.get("NCCL_TUNER_PLUGIN").map(String::as_str) != Some("none") {
+        list.push("that no tuner plugin chooses otherwise: NCCL_TUNER_PLUGIN is not none".into());
+    }
+    if recorded > 0 {
+        list.push(
+            "that the job's communicators have the channels that were recorded, cut or filled to \
+             NCCL_MAX_NCHANNELS and NCCL_MIN_NCHANNELS where those are set"
+                .into(),
+        );
     }
     let variables = recipe.variables_not_covered();
     list.extend(variables.map(|(name, what)| format!("that {name} changes no plan: {what}")));
@@ -289,7 +307,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    fn of(
+    pub(super) fn of(
         collectives: &[StepCollective],
         communicators: &[Communicator],
         allocation: &Allocation,

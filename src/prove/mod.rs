@@ -18,6 +18,7 @@ mod occurrences;
 pub mod oracle;
 pub mod origin;
 pub mod outcome;
+pub mod pin;
 pub mod plans;
 pub mod progress;
 pub mod queries;

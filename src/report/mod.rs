@@ -7,6 +7,7 @@ mod findings;
 mod json;
 mod junit;
 mod names;
+pub mod pins;
 mod places;
 pub mod plans;
 mod refusal;

@@ -89,6 +89,14 @@ impl Environment {
         )
     }
 
+    /// The protocols that `NCCL_PROTO` leaves for `function`: all where it does not speak of it.
+    pub fn protocols_left(&self, function: Function) -> Vec<Protocol> {
+        match self.protocols.get(&function) {
+            None => Protocol::ALL.to_vec(),
+            Some(choice) => choice.allowed.iter().copied().collect(),
+        }
+    }
+
     /// The algorithms that `NCCL_ALGO` asks for by name for `function`, and does not merely leave.
     pub fn asked(&self, function: Function) -> Vec<Algorithm> {
         let by_exclusion = |choice: &list::Choice<_>| choice.by_exclusion;

@@ -1,5 +1,7 @@
 //! `bitproof plan`: in which order every collective of a job adds, at its full size.
 
+mod pin;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -28,6 +30,8 @@ enum What {
     Show(ShowArgs),
     /// Which collectives and elements add in another order elsewhere, and why: exit code 1 if any
     Diff(DiffArgs),
+    /// The least settings that leave one plan for every collective, found by trying all
+    Pin(pin::PinArgs),
     /// One hash of all plans, for a pipeline to compare
     Hash(HashArgs),
 }
@@ -109,6 +113,7 @@ pub(super) fn run(args: &PlanArgs) -> Exit {
     let (given, done) = match &args.what {
         What::Show(args) => (&args.given, show(args)),
         What::Diff(args) => (&args.given, diff(args)),
+        What::Pin(args) => (&args.given, pin::run(args)),
         What::Hash(args) => (&args.given, hash(args)),
     };
     done.unwrap_or_else(|found| {
@@ -157,12 +162,13 @@ fn plans(given: &GivenJob, recipe: &Recipe, topology: &Path) -> Result<JobPlans,
         Some(library) => JobPlans::by(library.into(), recipe, allocation),
         None => JobPlans::of(recipe, allocation),
     };
-    found.map_err(|error| {
-        let file = Source::new(given.name(), "");
-        let message = format!("{error} (on {name})");
-        let finding = Diagnostic::error("no-plan", message);
-        vec![finding.at(&Place::new(&file, 0..0), "of this job")]
-    })
+    found.map_err(|error| no_plan(given, &format!("{error} (on {name})")))
+}
+
+fn no_plan(given: &GivenJob, message: &str) -> Vec<Diagnostic> {
+    let file = Source::new(given.name(), "");
+    let finding = Diagnostic::error("no-plan", message);
+    vec![finding.at(&Place::new(&file, 0..0), "of this job")]
 }
 
 fn written(is_written: bool, exit: Exit) -> Result<Exit, Vec<Diagnostic>> {
