@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::output::{Output, talk};
 use super::progress::Bars;
-use super::recording::{self, TraceFlags};
+use super::recording::{self, Steps, TraceFlags};
 use super::{JobArgs, RunArgs, faults, folder, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::engine::EngineChoice;
@@ -23,9 +23,10 @@ pub(super) struct CheckArgs {
     /// model_config.yaml, a job log, a launch script
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Check this many steps
-    #[arg(long, value_name = "N")]
-    steps: Option<u32>,
+    /// Check this many steps; with --trace a range such as 1-2 says which are recorded (set-up goes
+    /// with the first)
+    #[arg(long, value_name = "N", value_parser = Steps::read)]
+    steps: Option<Steps>,
     /// Seed of the orders that are sampled where not all can be tried (the recipe's own seed is
     /// changed with --set recipe.seed=N)
     #[arg(long, value_name = "N")]
@@ -101,7 +102,8 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
     let paths = paths.map_err(|finding| (named.join(" "), finding));
     let given = options.and_then(|options| {
         let paths = paths?;
-        let checked = args.trace.check(paths.len());
+        let window = args.steps.and_then(Steps::recorded);
+        let checked = args.trace.check(paths.len(), window);
         checked.map_err(|finding| ("bitproof".to_owned(), finding))?;
         Ok((options, paths))
     });
@@ -128,7 +130,7 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
         set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
         data: args.run.data.clone(),
         seed: args.seed,
-        steps: args.steps,
+        steps: args.steps.and_then(Steps::checked),
         world: args.job.world,
         grow_dp: args.job.grow_dp,
         phase: args.job.phase.clone(),
@@ -156,7 +158,7 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
     }
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);
-    let asked = args.trace.request();
+    let asked = args.trace.request(args.steps.and_then(Steps::recorded));
     match prover::check(scenario.clone(), options, asked.as_ref(), &bars) {
         Ok((outcome, recorded)) => {
             let exit = finish(args, path, options, &scenario, outcome, output);
@@ -268,6 +270,7 @@ fn command(args: &CheckArgs, path: &Path, engine: &EngineChoice) -> String {
         .iter()
         .for_each(|layout| flag("--reshard", layout.to_string()));
     args.steps
+        .and_then(Steps::checked)
         .iter()
         .for_each(|steps| flag("--steps", steps.to_string()));
     args.seed

@@ -32,9 +32,6 @@ pub(super) struct TraceFlags {
     /// Record these ranks, such as 0,3,8-15 [default: all]
     #[arg(long = "ranks", value_name = "RANKS", requires = "trace")]
     trace_ranks: Option<RankSet>,
-    /// Record these iterations, such as 1-2; set-up goes with the first [default: all]
-    #[arg(long = "steps", value_name = "STEPS", value_parser = iterations, requires = "trace")]
-    trace_steps: Option<(u32, u32)>,
     /// The most that records may take on the disk, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 16_384, requires = "trace",
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
@@ -53,9 +50,48 @@ enum TraceLevel {
     Kernel,
 }
 
+/// What `--steps` says: how many are checked, or which of them are recorded.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Steps {
+    Checked(u32),
+    Recorded(u32, u32),
+}
+
+impl Steps {
+    /// Reads `3`, or `1-2`.
+    ///
+    /// # Errors
+    /// Anything else, in words.
+    pub fn read(text: &str) -> Result<Steps, String> {
+        match text.contains('-') {
+            true => iterations(text).map(|(first, last)| Steps::Recorded(first, last)),
+            false => match text.parse() {
+                Ok(count) => Ok(Steps::Checked(count)),
+                Err(error) => Err(format!(
+                    "{error}; expected a number, or a range such as 1-2"
+                )),
+            },
+        }
+    }
+
+    pub fn checked(self) -> Option<u32> {
+        match self {
+            Steps::Checked(count) => Some(count),
+            Steps::Recorded(..) => None,
+        }
+    }
+
+    pub fn recorded(self) -> Option<(u32, u32)> {
+        match self {
+            Steps::Checked(_) => None,
+            Steps::Recorded(first, last) => Some((first, last)),
+        }
+    }
+}
+
 impl TraceFlags {
     /// What is to be recorded, if anything.
-    pub fn request(&self) -> Option<TraceRequest> {
+    pub fn request(&self, window: Option<(u32, u32)>) -> Option<TraceRequest> {
         Some(TraceRequest {
             folder: self.trace.clone()?,
             level: match self.trace_level {
@@ -65,7 +101,7 @@ impl TraceFlags {
                 TraceLevel::Kernel => Level::Kernel,
             },
             ranks: self.trace_ranks.clone(),
-            iterations: self.trace_steps,
+            iterations: window,
             budget: self.trace_budget * MIB,
         })
     }
@@ -73,10 +109,24 @@ impl TraceFlags {
     /// What can be seen to be wrong before anything runs.
     ///
     /// # Errors
-    /// More than one scenario for one folder, or a folder that holds something.
-    pub fn check(&self, scenarios: usize) -> Result<(), Box<Diagnostic>> {
+    /// More than one scenario for one folder, or a folder that holds something; steps of a
+    /// recording without one.
+    pub fn check(
+        &self,
+        scenarios: usize,
+        window: Option<(u32, u32)>,
+    ) -> Result<(), Box<Diagnostic>> {
         let Some(folder) = &self.trace else {
-            return Ok(());
+            return match window {
+                None => Ok(()),
+                Some((first, last)) => {
+                    let message = format!("--steps {first}-{last} says which steps are recorded");
+                    let finding = Diagnostic::error("usage", message);
+                    let help =
+                        format!("add --trace DIR, or check the first {last}: --steps {last}");
+                    Err(Box::new(finding.with_help(help)))
+                }
+            };
         };
         if scenarios != 1 {
             let message =
