@@ -289,7 +289,7 @@ fn open_mpi_adds_wherever_the_ranks_run() {
     );
 }
 
-/// The two allocations have the same GPUs: with the same ranks on them, and one order within a node,
+/// The two allocations have the same GPUs: with the same ranks on them, one order within a node,
 /// nothing is left open.
 #[test]
 fn what_pins_a_job_is_found_by_trying() {

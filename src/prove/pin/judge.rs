@@ -142,7 +142,7 @@ impl Judge<'_> {
 
     /// Builds the plans of every machine under every choice. Those that differ from the first in
     /// one of the two come first, so that what is told apart is told by one thing. Of machines on
-    /// which the groups have the same rings and trees, which is all of a machine that a plan is made
+    /// which the groups have the same rings and trees, all of a machine that a plan is made
     /// of, the first stands for all.
     fn compared(
         &self,

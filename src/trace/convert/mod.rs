@@ -93,15 +93,27 @@ pub fn convert(folder: &Folder, to: Format, out: &Path) -> Result<u64, ConvertEr
             records += written.map_err(failed)?;
         }
     }
-    let run = folder.path.join("run.json");
-    if run.is_file() {
-        let kept = aside.path().join("run.json");
-        std::fs::copy(&run, &kept).map_err(unwritable)?;
-        let kept = std::fs::File::open(&kept).map_err(unwritable)?;
-        kept.sync_all().map_err(unwritable)?;
-    }
+    description(&folder.path, aside.path()).map_err(unwritable)?;
     std::fs::rename(aside.keep(), out).map_err(unwritable)?;
     Ok(records)
+}
+
+/// Takes `run.json` along. What it says of a check's own files does not hold of others.
+fn description(from: &Path, to: &Path) -> io::Result<()> {
+    let run = from.join("run.json");
+    if !run.is_file() {
+        return Ok(());
+    }
+    let text = std::fs::read(&run)?;
+    let mut said: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text)?;
+    let is_of_check = ["format", "format_version"].map(|key| said.remove(key).is_some());
+    let text = match is_of_check.contains(&true) {
+        true => serde_json::to_vec_pretty(&said)?,
+        false => text,
+    };
+    let mut file = std::fs::File::create(to.join("run.json"))?;
+    file.write_all(&text)?;
+    file.sync_all()
 }
 
 /// Whether streams stay behind: a folder of boundary streams has no place for a second kind.
