@@ -167,7 +167,8 @@ fn between_steps(values: &Values<'_>) -> impl Iterator<Item = &'static str> {
         (
             gathers,
             "the steps before an evaluation or a comparison of weights, at whose end all \
-             parameters are gathered at once (training.py): here their gathers overlap as in every step",
+             parameters are gathered at once (training.py): here their gathers overlap as in \
+             every step",
         ),
         (
             starts,
