@@ -34,5 +34,5 @@ pub use parameter::{Parameter, ParameterId, ParameterStore, Partition, Role, sta
 pub use pass::{ParameterHooks, Pass};
 pub use recompute::{Recompute, Selective};
 pub use rope::rope_tables;
-pub use shape::{HEAD_DIM_MAX, ModelShape, Orders, ShapeError};
+pub use shape::{HEAD_DIM_MAX, ModelShape, ModuleOrder, Orders, ShapeError};
 pub use stage::{Scratch, Stage};

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::model::shape::ModelShape;
+use crate::model::shape::{ModelShape, ModuleOrder};
 use crate::recipe::{Normalization, PositionEmbedding};
 use crate::world::Tensor;
 
@@ -239,9 +239,30 @@ fn layer_parameters(shape: &ModelShape, layer: u32, list: &mut Vec<Parameter>) {
         }
     };
     let halves = shape.fc1_halves();
-    norm_parameters(shape, &named("input_layernorm"), list);
-    column("self_attention.linear_qkv", shape.local_qkv(), 1, list);
-    row("self_attention.linear_proj", shape.local_width(), list);
+    let norm = |list: &mut Vec<Parameter>| norm_parameters(shape, &named("input_layernorm"), list);
+    let qkv = |list: &mut Vec<Parameter>| {
+        column("self_attention.linear_qkv", shape.local_qkv(), 1, list);
+    };
+    let proj = |list: &mut Vec<Parameter>| {
+        row("self_attention.linear_proj", shape.local_width(), list);
+    };
+    match shape.module_order {
+        ModuleOrder::TransformerEngine => {
+            proj(list);
+            norm(list);
+            qkv(list);
+        }
+        ModuleOrder::Local => {
+            norm(list);
+            proj(list);
+            qkv(list);
+        }
+        ModuleOrder::Computed => {
+            norm(list);
+            qkv(list);
+            proj(list);
+        }
+    }
     norm_parameters(shape, &named("pre_mlp_layernorm"), list);
     column("mlp.linear_fc1", halves * ffn, halves, list);
     row("mlp.linear_fc2", ffn, list);

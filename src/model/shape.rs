@@ -23,6 +23,8 @@ pub struct ModelShape {
     /// Rows of the learned position table.
     pub max_position_embeddings: u32,
     pub micro_batch_size: u32,
+    /// The order of a layer's parameters.
+    pub module_order: ModuleOrder,
     pub normalization: Normalization,
     pub norm_epsilon: f32,
     /// A gated MLP; else the tanh approximation of GELU.
@@ -45,6 +47,19 @@ pub struct ModelShape {
     /// Parts that the tokens of a weight gradient are split into.
     pub wgrad_splits: u32,
     pub orders: Orders,
+}
+
+/// In which order a layer's parameters stand in `named_parameters()`, and so in every flat buffer.
+///
+/// Megatron-Core's `Attention.__init__` makes `linear_proj` before `SelfAttention.__init__` makes
+/// `linear_qkv` (`megatron/core/transformer/attention.py`). Transformer Engine's linears hold the
+/// norm before them (`LayerNormLinear`), where the local layers have norms of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModuleOrder {
+    TransformerEngine,
+    Local,
+    /// As they are computed with: a model of plain PyTorch.
+    Computed,
 }
 
 /// Who chooses the order of each local sum that real kernels make with atomics.

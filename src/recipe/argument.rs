@@ -17,6 +17,21 @@ impl Normalization {
     ];
 }
 
+/// `--transformer-impl`: whose modules a layer is built of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransformerImpl {
+    TransformerEngine,
+    Local,
+}
+
+impl TransformerImpl {
+    pub const WORDS: [(&str, TransformerImpl); 2] = [
+        ("transformer_engine", TransformerImpl::TransformerEngine),
+        ("local", TransformerImpl::Local),
+    ];
+}
+
 /// `--position-embedding-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]

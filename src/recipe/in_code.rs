@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     Autotune, CUDA_GRAPH_WARMUP_STEPS, CudaGraphImpl, DataParallelKind, Determinism,
     DistributedBackend, LocalOrder, LossScaling, LrDecayStyle, Normalization, PositionEmbedding,
-    Recipe,
+    Recipe, TransformerImpl,
 };
 use crate::diagnostic::{Diagnostic, InvalidInput, Source};
 
@@ -26,6 +26,7 @@ const SMALL: Recipe = Recipe {
     seq_length: 8,
     max_position_embeddings: 8,
     padded_vocab_size: 256,
+    transformer_impl: TransformerImpl::TransformerEngine,
     normalization: Normalization::RMSNorm,
     norm_epsilon: 1e-5,
     swiglu: true,

@@ -28,6 +28,7 @@ pub(crate) use environment::CUBLAS_WORKSPACES;
 pub use argument::{
     CUDA_GRAPH_WARMUP_STEPS, CudaGraphImpl, DataParallelKind, DistributedBackend, LrDecayStyle,
     Normalization, PositionEmbedding, RecomputeGranularity, RecomputeMethod, RecomputeModule,
+    TransformerImpl,
 };
 pub use buffers::{BUFFER_WORDS_MAX, BufferSizes, QUERY_GRAD_BLOCKS, StepSizes};
 pub use limits::*;
@@ -171,6 +172,8 @@ pub struct Recipe {
     pub max_position_embeddings: u32,
     /// 256 unless given: the model reads bytes.
     pub padded_vocab_size: u32,
+    /// Where a layer's norms stand among its parameters, and so in the buffers of gradients.
+    pub transformer_impl: TransformerImpl,
     /// RMSNorm unless given; Megatron's default is LayerNorm.
     pub normalization: Normalization,
     pub norm_epsilon: f32,

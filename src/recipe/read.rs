@@ -4,8 +4,8 @@ use super::rules::{self, Draft};
 use super::{
     Autotune, CUDA_GRAPH_WARMUP_STEPS, CudaGraphImpl, DataParallelKind, Determinism,
     DistributedBackend, LocalOrder, LrDecayStyle, Normalization, PositionEmbedding, Recipe,
-    RecomputeGranularity, RecomputeMethod, RecomputeModule, environment, graph_rules, limits::*,
-    loss_scaling, schedule_rules, torch_rules,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule, TransformerImpl, environment,
+    graph_rules, limits::*, loss_scaling, schedule_rules, torch_rules,
 };
 use crate::diagnostic::Findings;
 use crate::diagnostic::document::{Item, Read, Reader, Table, Value};
@@ -213,6 +213,8 @@ fn model(reader: &mut Reader<'_>, recipe: &mut Recipe) {
     recipe.max_position_embeddings = reader
         .count("max_position_embeddings", positions, Some(seq))
         .value;
+    let (words, default) = (&TransformerImpl::WORDS, TransformerImpl::TransformerEngine);
+    recipe.transformer_impl = reader.word("transformer_impl", words, default).value;
     let (words, default) = (&Normalization::WORDS, Normalization::RMSNorm);
     recipe.normalization = reader.word("normalization", words, default).value;
     recipe.norm_epsilon = reader.real("norm_epsilon", 1e-12..=1.0, Some(1e-5)).value;

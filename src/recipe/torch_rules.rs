@@ -2,7 +2,7 @@
 //! torch's DistributedDataParallel all-reduces.
 
 use super::Recipe;
-use super::argument::{DataParallelKind, DistributedBackend};
+use super::argument::{DataParallelKind, DistributedBackend, TransformerImpl};
 use crate::diagnostic::document::Table;
 use crate::diagnostic::{Diagnostic, Findings};
 
@@ -49,6 +49,11 @@ fn foreign(recipe: &Recipe) -> Vec<(&'static str, &'static str)> {
             "false",
         ),
         (recipe.overlap_grad_reduce, "overlap_grad_reduce", "false"),
+        (
+            recipe.transformer_impl == TransformerImpl::Local,
+            "transformer_impl",
+            "no value",
+        ),
     ];
     let wrong = keys.into_iter().filter(|(is_wrong, ..)| *is_wrong);
     wrong.map(|(_, key, expected)| (key, expected)).collect()

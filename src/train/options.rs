@@ -1,11 +1,11 @@
 //! What is trained and how: plain data under Megatron-LM's argument names.
 
 use crate::job::{DdpOptions, ScheduleError, Slot, interleaved, one_f_one_b};
-use crate::model::{ModelShape, Orders, Recompute, Selective, ShapeError};
+use crate::model::{ModelShape, ModuleOrder, Orders, Recompute, Selective, ShapeError};
 use crate::numerics::Dtype;
 use crate::recipe::{
     BUFFER_WORDS_MAX, CudaGraphImpl, DataParallelKind, LrDecayStyle, MICROBATCH_COUNT_MAX, Recipe,
-    RecomputeGranularity, RecomputeMethod, RecomputeModule, StepSizes,
+    RecomputeGranularity, RecomputeMethod, RecomputeModule, StepSizes, TransformerImpl,
 };
 use crate::train::layout::{Layout, LayoutError};
 use crate::train::loss_scaler::LossScale;
@@ -141,6 +141,11 @@ fn model(recipe: &Recipe) -> ModelShape {
         seq_length: recipe.seq_length,
         max_position_embeddings: recipe.max_position_embeddings,
         micro_batch_size: recipe.micro_batch_size,
+        module_order: match (recipe.ddp, recipe.transformer_impl) {
+            (DataParallelKind::Torch, _) => ModuleOrder::Computed,
+            (_, TransformerImpl::TransformerEngine) => ModuleOrder::TransformerEngine,
+            (_, TransformerImpl::Local) => ModuleOrder::Local,
+        },
         normalization: recipe.normalization,
         norm_epsilon: recipe.norm_epsilon,
         swiglu: recipe.swiglu,

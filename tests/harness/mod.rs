@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use bitproof::engine::cpu::CpuEngine;
 use bitproof::kernel::Registry;
-use bitproof::model::{ModelShape, Orders, Recompute, Role, stage_parameters};
+use bitproof::model::{ModelShape, ModuleOrder, Orders, Recompute, Role, stage_parameters};
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Combine, Piece, Plan, Tree};
 use bitproof::recipe::{CudaGraphImpl, LrDecayStyle, Normalization, PositionEmbedding};
@@ -62,6 +62,7 @@ pub fn small_options() -> TrainOptions {
             seq_length: 8,
             max_position_embeddings: 8,
             micro_batch_size: 2,
+            module_order: ModuleOrder::TransformerEngine,
             normalization: Normalization::RMSNorm,
             norm_epsilon: 1e-5,
             swiglu: true,

@@ -253,3 +253,19 @@ fn hosts_that_nvlink_joins_are_known_by_the_numbers_of_their_ranks() {
     assert_eq!(domain([0, 1, 2, 3]), (2, false));
     assert_eq!(domain([0, 1, 0, 1]), (1, true));
 }
+
+/// The address of a communicator that is gone is used again: a split is of the one that was there.
+#[test]
+fn a_split_is_of_the_communicator_that_had_the_address_then() {
+    let logs = [fixture("two-hosts-0.log"), fixture("two-hosts-1.log")];
+    let again = "na:100:400 [1] NCCL INFO ncclCommInitRank comm 0x500 rank 0 nranks 1 cudaDev 1 \
+        nvmlDev 1 busId 2000 commId 0x99 - Init START\n\
+        na:100:400 [1] NCCL INFO comm 0x500 rank 0 nRanks 1 nNodes 1 localRanks 1 localRank 0 \
+        MNNVL 0\n";
+    let later = Source::new("two-hosts-0.log", logs[0].text.to_string() + again);
+    let of = |logs: &[Source]| match imported(logs, &Given::default()).1.machine {
+        Machine::Allocation(allocation) => allocation.recorded,
+        Machine::Topology(_) => panic!("a log has communicators"),
+    };
+    assert_eq!(of(&[later, logs[1].clone()]), of(&logs));
+}

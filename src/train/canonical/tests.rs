@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::ReshardFault;
-use crate::model::{ModelShape, Orders, Parameter, Partition, stage_parameters};
+use crate::model::{ModelShape, ModuleOrder, Orders, Parameter, Partition, stage_parameters};
 use crate::numerics::Dtype;
 use crate::recipe::{Normalization, PositionEmbedding};
 use crate::train::bucket::FlatLayout;
@@ -61,6 +61,7 @@ fn options((tp, pp, dp, sharded, bucket, stages_first): Plain) -> TrainOptions {
             seq_length: 8,
             max_position_embeddings: 12,
             micro_batch_size: 1,
+            module_order: ModuleOrder::TransformerEngine,
             normalization: Normalization::LayerNorm,
             norm_epsilon: 1e-5,
             swiglu: true,

@@ -1,7 +1,7 @@
 //! Options that go together, and those that do not.
 
 use super::*;
-use crate::model::Orders;
+use crate::model::{ModuleOrder, Orders};
 use crate::numerics::Dtype;
 use crate::recipe::{Normalization, PositionEmbedding};
 
@@ -18,6 +18,7 @@ pub fn options() -> TrainOptions {
             seq_length: 32,
             max_position_embeddings: 32,
             micro_batch_size: 1,
+            module_order: ModuleOrder::TransformerEngine,
             normalization: Normalization::LayerNorm,
             norm_epsilon: 1e-5,
             swiglu: false,

@@ -55,6 +55,8 @@ pub(super) struct Coordinator<'a> {
     pub ended: Vec<(u32, AccessLog)>,
     /// How often conflicts were to be told of so far.
     moment: u64,
+    /// Marks for as many words as were measured at once so far (`measure.rs`).
+    pub marks: Vec<u32>,
     /// Conflicts found when a rank asked something, by moment and rank.
     untold: Vec<(u64, u32, Conflict)>,
     pub fault_log: FaultLog,
@@ -132,6 +134,7 @@ impl<'a> Coordinator<'a> {
             roles,
             ended: Vec::new(),
             moment: 0,
+            marks: Vec::new(),
             untold: Vec::new(),
             fault_log: FaultLog::new(options.list_faults),
             command_faults: CommandFaults::new(&options.faults),

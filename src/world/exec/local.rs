@@ -117,7 +117,7 @@ impl Coordinator<'_> {
                 .filter(|(other, _)| *other != place);
             let alone = others.into_iter().all(|(_, other)| !overlap(tensor, other));
             if measures && alone && !operand.reads {
-                marked.push(self.mark(rank, &issued.site.to_string(), *tensor)?);
+                marked.push(self.mark(rank, &issued.site, *tensor)?);
             } else {
                 self.on_write(rank, *tensor);
             }

@@ -8,6 +8,7 @@
 use crate::engine::Span;
 use crate::world::error::WorldError;
 use crate::world::rank::Tensor;
+use crate::world::site::Site;
 
 use super::coordinator::{Coordinator, at};
 
@@ -29,12 +30,15 @@ impl Coordinator<'_> {
     }
 
     /// Marks the words of a write-only operand.
-    pub fn mark(&mut self, rank: u32, site: &str, tensor: Tensor) -> Result<Marked, WorldError> {
+    pub fn mark(&mut self, rank: u32, site: &Site, tensor: Tensor) -> Result<Marked, WorldError> {
         let span = self.ranks[rank as usize].memory.span(tensor);
-        let failed = |source| at(&rank.to_string(), site, source);
+        let failed = |source| at(&rank.to_string(), &site.to_string(), source);
         let before = self.engine.read(span).map_err(failed)?;
-        let marks = vec![MARK; before.len()];
-        self.engine.write(span, &marks).map_err(failed)?;
+        if self.marks.len() < before.len() {
+            self.marks.resize(before.len(), MARK);
+        }
+        let marks = &self.marks[..before.len()];
+        self.engine.write(span, marks).map_err(failed)?;
         Ok(Marked {
             rank,
             tensor,
@@ -54,17 +58,20 @@ impl Coordinator<'_> {
         {
             let failed = |source| at(&rank.to_string(), "measured writes", source);
             let mut words = self.engine.read(span).map_err(failed)?;
+            // Most kernels write their outputs whole.
+            if !words.contains(&MARK) {
+                self.on_write(rank, tensor);
+                continue;
+            }
             for (from, to) in written_ranges(&words) {
                 self.on_write(rank, tensor.slice(from, to - from));
             }
-            if words.contains(&MARK) {
-                for (word, old) in words.iter_mut().zip(before) {
-                    if *word == MARK {
-                        *word = old;
-                    }
+            for (word, old) in words.iter_mut().zip(before) {
+                if *word == MARK {
+                    *word = old;
                 }
-                self.engine.write(span, &words).map_err(failed)?;
             }
+            self.engine.write(span, &words).map_err(failed)?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::world::site::{Name, Phase, Site};
 use super::clock::{Epoch, StreamClocks};
 use super::hazard::HazardKind;
 use super::intervals::Intervals;
-use super::mutation::Mutation;
+use super::mutation::{Mutant, Mutation};
 
 pub(crate) use event::{Act, Beginning, Event};
 
@@ -74,6 +74,19 @@ struct Past {
     reads: Vec<Arc<Use>>,
 }
 
+impl Past {
+    /// One read for each stream is enough.
+    fn note_read(&mut self, present: &Arc<Use>, mutant: Mutant) {
+        let only_one = mutant.is(Mutation::OneReaderIsKept);
+        self.reads
+            .retain(|read| read.stream != present.stream && !only_one);
+        self.reads.push(present.clone());
+        if mutant.is(Mutation::ReadsAreForgotten) {
+            self.reads.clear();
+        }
+    }
+}
+
 /// One life of a buffer number.
 #[derive(Clone, Debug)]
 struct Life {
@@ -116,7 +129,7 @@ pub(crate) struct AccessTracker {
 
 impl AccessTracker {
     #[cfg(test)]
-    pub fn mutate(&mut self, mutant: super::mutation::Mutant) {
+    pub fn mutate(&mut self, mutant: Mutant) {
         self.clocks.mutant = mutant;
     }
 
@@ -193,19 +206,23 @@ impl AccessTracker {
         let present = self.use_of(tensor, false);
         let (from, to) = (tensor.start, tensor.start + tensor.len);
         let early = self.found.len();
+        let mutant = self.clocks.mutant;
         let mut next = from;
-        for (start, end, mut past) in self.past.take(from, to) {
+        // Most reads are of whole words of one write.
+        if let Some(past) = self.past.get_mut(from, to) {
+            let write = past.write.clone();
+            past.note_read(&present, mutant);
+            if let Some(write) = write {
+                self.judge(&write, &present, (from, to));
+            }
+            next = to;
+        }
+        for (start, end, mut past) in self.past.take(next, to) {
             self.fresh(next, start, &present);
             if let Some(write) = past.write.clone() {
                 self.judge(&write, &present, (start, end));
             }
-            let only_one = self.clocks.mutant.is(Mutation::OneReaderIsKept);
-            past.reads
-                .retain(|read| read.stream != present.stream && !only_one);
-            past.reads.push(present.clone());
-            if self.clocks.mutant.is(Mutation::ReadsAreForgotten) {
-                past.reads.clear();
-            }
+            past.note_read(&present, mutant);
             self.past.set(start, end, past);
             next = end;
         }

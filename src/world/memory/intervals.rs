@@ -1,6 +1,7 @@
 //! Values over ranges of words: disjoint, ascending, each range with one value.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Start -> (end, value). Ranges never overlap; equal neighbours are not joined.
 #[derive(Clone, Debug)]
@@ -22,6 +23,12 @@ impl<T: Clone> Intervals<T> {
         if from >= to {
             return Vec::new();
         }
+        // Most accesses are of the words of the one before.
+        if let Entry::Occupied(whole) = self.0.entry(from)
+            && whole.get().0 == to
+        {
+            return vec![(from, to, whole.remove().1)];
+        }
         self.cut(from);
         self.cut(to);
         let starts: Vec<u32> = self.0.range(from..to).map(|(start, _)| *start).collect();
@@ -37,10 +44,22 @@ impl<T: Clone> Intervals<T> {
 
     /// `from..to` takes `value`, whatever was there.
     pub fn set(&mut self, from: u32, to: u32, value: T) {
-        if from < to {
-            self.take(from, to);
-            self.0.insert(from, (to, value));
+        if from >= to {
+            return;
         }
+        match self.0.entry(from) {
+            Entry::Occupied(mut whole) if whole.get().0 == to => whole.get_mut().1 = value,
+            _ => {
+                self.take(from, to);
+                self.0.insert(from, (to, value));
+            }
+        }
+    }
+
+    /// The value of a range that is just this one.
+    pub fn get_mut(&mut self, from: u32, to: u32) -> Option<&mut T> {
+        let (end, value) = self.0.get_mut(&from)?;
+        (*end == to).then_some(value)
     }
 
     /// What lies in `from..to`, clipped to it, in ascending order.

@@ -85,14 +85,15 @@ fn variables(joins: &Joins) -> Vec<String> {
 
 /// Joins of one communicator together, each rank once.
 fn grouped<'a>(joins: &'a Joins, sources: &[Source]) -> Result<Vec<Communicator<'a>>, Refused> {
-    let mut by_address: BTreeMap<(&str, u64, &str), &Join> = BTreeMap::new();
-    for join in &joins.list {
+    let mut addresses = Addresses::new();
+    for (place, join) in joins.list.iter().enumerate() {
         if let Some(comm) = &join.comm {
-            by_address.insert((&join.writer.host, join.writer.pid, comm), join);
+            let address = (&*join.writer.host, join.writer.pid, &**comm);
+            addresses.entry(address).or_default().push((place, join));
         }
     }
     let mut groups: BTreeMap<String, Communicator<'a>> = BTreeMap::new();
-    for join in &joins.list {
+    for (place, join) in joins.list.iter().enumerate() {
         let (Some(rank), Some(nranks)) = (join.rank, join.nranks) else {
             // Rings of who does not say what it joins.
             continue;
@@ -102,7 +103,7 @@ fn grouped<'a>(joins: &'a Joins, sources: &[Source]) -> Result<Vec<Communicator<
             return Err(Box::new(join.at.refused(sources, "log-line", message)));
         }
         let group = groups
-            .entry(key(join, &by_address, 0))
+            .entry(key((place, join), &addresses, 0))
             .or_insert_with(|| Communicator {
                 nranks,
                 is_named: join.id.is_some() || join.split.is_some(),
@@ -151,8 +152,12 @@ fn same(a: &Join, b: &Join) -> bool {
     a.writer == b.writer && rings(a) == rings(b) && branches(a) == branches(b)
 }
 
+/// The joins of each address, in the order of the log: an address is used again when a
+/// communicator is gone.
+type Addresses<'a> = BTreeMap<(&'a str, u64, &'a str), Vec<(usize, &'a Join)>>;
+
 /// What tells communicators apart: the id, or for a split one the parent's and which split it was.
-fn key(join: &Join, by_address: &BTreeMap<(&str, u64, &str), &Join>, depth: usize) -> String {
+fn key((place, join): (usize, &Join), addresses: &Addresses<'_>, depth: usize) -> String {
     if let Some(id) = &join.id {
         return format!("id {id}");
     }
@@ -160,10 +165,12 @@ fn key(join: &Join, by_address: &BTreeMap<(&str, u64, &str), &Join>, depth: usiz
     let Some((parent, count, color)) = &join.split else {
         return format!("unnamed of {nranks}");
     };
-    let parent = by_address.get(&(&*join.writer.host, join.writer.pid, &**parent));
-    let parent = match parent {
+    let parents = addresses.get(&(&*join.writer.host, join.writer.pid, &**parent));
+    // The parent is there before it is split.
+    let before = parents.and_then(|all| all.iter().rfind(|(at, _)| *at < place));
+    let parent = match before {
         // Splits of splits are few: a longer way is a circle of addresses that were used again.
-        Some(parent) if depth < 16 => key(parent, by_address, depth + 1),
+        Some(parent) if depth < 16 => key(*parent, addresses, depth + 1),
         _ => "unknown".to_string(),
     };
     format!("{parent}, split {count} colour {color}")

@@ -42,6 +42,7 @@ impl Draft<'_, '_> {
         let (vocabulary, reason) = vocabulary::padded(values, self.inputs.fields.tp, findings);
         self.whole("padded_vocab_size", vocabulary, "vocab_size");
         self.derived.push(reason);
+        self.word("transformer_impl", "transformer_impl");
         self.word("normalization", "normalization");
         self.real("norm_epsilon", "layernorm_epsilon");
         self.position();
