@@ -55,7 +55,7 @@ pub(super) fn sentences(session: &Session, more: &[String]) -> Vec<String> {
         if session.options.use_distributed_optimizer {
             list.push(
                 "that the job's checkpoints can be loaded so: Megatron-LM loads the distributed \
-                 optimizer's state on another TP or PP only with \
+                 optimizer's state on another TP or PP where it was saved with \
                  --dist-ckpt-optim-fully-reshardable"
                     .to_string(),
             );

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::load::{assigned, site};
 use super::{FullSize, Loaded, Overrides, read};
 use crate::diagnostic::document::Table;
-use crate::diagnostic::{Diagnostic, Findings, Place, Source, escaped};
+use crate::diagnostic::{Diagnostic, Findings, Place, Severity, Source, escaped};
 use crate::recipe::lint::lint;
 use crate::recipe::megatron::{
     Derivation, GivenJob, GivenKind, JudgedArgument, UnderstandOptions, Understood, World,
@@ -128,7 +128,12 @@ pub(super) fn understood(
         world: overrides.world,
         phase,
     };
-    let understood = understand(given, &options, findings);
+    let mut understood = understand(given, &options, findings);
+    let own = understood.own.tp;
+    for layout in asked_layouts(overrides) {
+        let more = understood.rerun.repadded(own, layout);
+        understood.open.extend(more);
+    }
     lint(given, &understood)
         .into_iter()
         .for_each(|finding| findings.push(finding));
@@ -241,7 +246,8 @@ fn is_unbound(understood: &Understood, layout: ReshardLayout, findings: &mut Fin
 /// Whether the job itself, not only what is run of it, divides into a layout.
 fn admits(full: &Recipe, layout: ReshardLayout, findings: &mut Findings) -> bool {
     // How large the job is, is no matter: it is not run.
-    let of_layout = |finding: &Diagnostic| finding.code != "too-large";
+    let of_layout =
+        |finding: &Diagnostic| finding.severity == Severity::Error && finding.code != "too-large";
     let Err(found) = full.resharded(layout) else {
         return true;
     };

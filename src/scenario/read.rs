@@ -334,7 +334,7 @@ fn checkpoint(
     let mut reader = Reader::new(table, "checkpoint", reader.findings);
     let components = Component::ALL.map(|component| (component.name(), component));
     let omit = words(&mut reader, "omit", &components);
-    let restarts = restarts::read(&mut reader, steps);
+    let restarts = restarts::read(&mut reader, steps, recipe.overlap_param_gather);
     let reshard = reshard::read(&mut reader, recipe);
     if restarts.is_empty() || !oracles.contains(&OracleKind::RES) {
         let finding = reshard::nothing_to_resume(&reshard, reader.place());

@@ -6,9 +6,13 @@ use crate::diagnostic::document::{Item, Reader, Value};
 /// One run for every step that another one follows.
 const EVERY_STEP: &str = "every-step";
 
-pub(super) fn read(reader: &mut Reader<'_>, steps: u32) -> Vec<Vec<u32>> {
+/// `gathers` says whether gathers of parameters overlap with the next step's forward.
+pub(super) fn read(reader: &mut Reader<'_>, steps: u32, gathers: bool) -> Vec<Vec<u32>> {
     let Some(entry) = reader.entry("restarts") else {
-        return default(steps);
+        return match gathers {
+            true => default_beside_gathers(steps),
+            false => default(steps),
+        };
     };
     match &entry.item.value {
         Value::Text(word) if word == EVERY_STEP => every_step(reader, &entry.item, steps),
@@ -29,6 +33,16 @@ fn default(steps: u32) -> Vec<Vec<u32>> {
         2 => vec![vec![1]],
         3 => vec![vec![1], vec![2], vec![1, 2]],
         _ => vec![vec![1], vec![2], vec![1, 3]],
+    }
+}
+
+/// The same, but that a step is left before which no state is kept: there the parameters of the step
+/// before are gathered while it runs. The state after the first step is kept in any run.
+fn default_beside_gathers(steps: u32) -> Vec<Vec<u32>> {
+    match steps {
+        0 | 1 => Vec::new(),
+        2 | 3 => vec![vec![1]],
+        _ => vec![vec![1], vec![2], vec![1, 2]],
     }
 }
 
@@ -108,6 +122,31 @@ mod tests {
         assert_eq!(named, [[1], [2], [3], [4]]);
         assert!(restarts(66, "\"every-step\"").is_err());
         assert_eq!(restarts(65, "\"every-step\"").unwrap().len(), 64);
+    }
+
+    /// The default leaves a step whose gathers overlap: without one nothing would be checked of them.
+    #[test]
+    fn the_default_leaves_a_gather() {
+        for steps in 3..=6u32 {
+            for gathers in [false, true] {
+                let overrides = Overrides {
+                    set: vec![
+                        "recipe.train_iters=100".to_string(),
+                        format!("steps={steps}"),
+                        "recipe.use_distributed_optimizer=true".to_string(),
+                        "recipe.overlap_grad_reduce=true".to_string(),
+                        format!("recipe.overlap_param_gather={gathers}"),
+                    ],
+                    ..Overrides::default()
+                };
+                let path = std::path::Path::new("scenarios/quickstart.toml");
+                let scenario = Scenario::load(path, &overrides).unwrap().scenario;
+                let cuts = scenario.checkpoint.cuts();
+                assert!(!cuts.is_empty());
+                let overlaps = (2..steps).any(|kept| !cuts.contains(&kept));
+                assert!(!gathers || overlaps, "{steps} steps, cuts {cuts:?}");
+            }
+        }
     }
 
     #[test]

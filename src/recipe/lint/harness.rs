@@ -8,9 +8,10 @@ const HARNESS: &str = "tests/functional_tests of NVIDIA/Megatron-LM";
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "resume-without-checkpoint",
-        severity: Warning,
-        reason: "a ckpt-resume test starts its second run from a checkpoint before the end; \
-            without one it trains from the start, and compares a run with itself",
+        severity: Error,
+        reason: "a ckpt-resume test starts its second run from the checkpoint of half its steps, \
+            whatever was saved (run_ci_test.sh): where it is not there, or is not loaded, the test \
+            ends or compares a run with itself",
         source: HARNESS,
         fix: "set `--save`, `--load` and a `--save-interval` below the number of steps",
         find: resume_without_checkpoint,

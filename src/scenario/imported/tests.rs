@@ -234,6 +234,18 @@ fn a_job_is_resharded_to_what_the_job_divides_into() {
             .collect();
         assert_eq!(named, [layout]);
     }
+    // Without a batch of its own the job has another one where data parallelism is another.
+    let unsized_batch = source.text.replace("--global-batch-size 8", "");
+    assert_ne!(unsized_batch, &*source.text);
+    let other = Source::new("run.sh", unsized_batch);
+    let found = loaded(&other, &asked("4x1xNone")).unwrap_err();
+    assert!(
+        found
+            .iter()
+            .any(|(_, message, _)| message == "not resumed on 4x1xNone"),
+        "{found:?}"
+    );
+    assert!(loaded(&other, &asked("1x2xNone")).is_ok());
     for (layout, word) in [("1x8x2", "num_layers"), ("16x1xNone", "world_size")] {
         let found = loaded(&source, &asked(layout)).unwrap_err();
         let is_said = |(_, message, _): &Told| {

@@ -13,13 +13,17 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// What bits follow from it that are not simulated, at `value`.
-    pub fn open(&self, value: &str) -> Option<&'static str> {
+    /// Whether nothing follows from it at `value`.
+    pub fn is_inert(&self, value: &str) -> bool {
         let value = value.trim();
         let is_named = |inert: &&str| inert.eq_ignore_ascii_case(value);
-        let is_inert = value.is_empty() || self.inert.iter().any(is_named);
+        value.is_empty() || self.inert.iter().any(is_named)
+    }
+
+    /// What bits follow from it that are not simulated, at `value`.
+    pub fn open(&self, value: &str) -> Option<&'static str> {
         match self.effect {
-            Open(what) if !is_inert => Some(what),
+            Open(what) if !self.is_inert(value) => Some(what),
             _ => None,
         }
     }
@@ -400,6 +404,12 @@ const OTHERS: &[Variable] = &[
     var("MEGATRON_LOGGING_LEVEL", LOG),
     var("LOGLEVEL", LOG),
     var("SKIP_PYTEST", HARNESS),
+    // _run_training.sh starts another program with it.
+    but(
+        &["false"],
+        "IS_NEMO_TEST",
+        Needs("NeMo's launcher, whose arguments are others"),
+    ),
     var(
         "TRAINING_SCRIPT_PATH",
         Used("the program that the test runs"),

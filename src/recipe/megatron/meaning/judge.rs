@@ -464,10 +464,11 @@ fn of_variable(known: &Variable, value: &str) -> (Verdict, String) {
         Effect::Open(what) if known.open(value).is_some() => {
             (Verdict::Replaced, format!("not covered: {what}"))
         }
-        Effect::Open(_) => {
+        Effect::Open(_) | Effect::Needs(_) if known.is_inert(value) => {
             let reason = "nothing follows from it at this value";
             (Verdict::NoBits, reason.to_string())
         }
+        Effect::Open(what) => (Verdict::Replaced, format!("not covered: {what}")),
         Effect::Used(what) => (Verdict::Used, what.to_string()),
         Effect::Replaced(by) => (Verdict::Replaced, by.to_string()),
         Effect::NoBits(reason) => (Verdict::NoBits, reason.to_string()),

@@ -86,6 +86,8 @@ pub fn understand(
         }
     }
     rerun::resharding_bound(&rerun, (own.tp, own.pp), &values, findings);
+    let resumed = rerun.resharding;
+    open.extend(resumed.and_then(|layout| rerun.repadded(own.tp, layout)));
     if findings.error_count() > errors_before {
         recipe = None;
     }

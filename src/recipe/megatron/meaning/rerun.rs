@@ -3,6 +3,7 @@
 use super::super::{GivenJob, GivenPhase};
 use super::understood::{Bound, Rerun};
 use super::values::{Value, Values};
+use super::vocabulary;
 use crate::diagnostic::{Diagnostic, Findings, escaped};
 use crate::recipe::ReshardLayout;
 
@@ -35,6 +36,7 @@ pub(super) fn rerun(
         restarts: restart.into_iter().collect(),
         resharding: resharding(job, phase, findings),
         bound: bound(values),
+        padding: vocabulary::padding(values),
     }
 }
 
@@ -42,8 +44,13 @@ pub(super) fn rerun(
 fn bound(values: &Values<'_>) -> Vec<Bound> {
     let deals = values.text("dataloader_type") == Some("cyclic") && values.flag("data_sharding");
     let is_of_one = values.text("ckpt_format") == Some("torch");
-    [(is_of_one, Bound::Format), (deals, Bound::Samples)]
-        .into_iter()
+    let is_batched = values.is_given("global_batch_size");
+    let all = [
+        (is_of_one, Bound::Format),
+        (deals, Bound::Samples),
+        (!is_batched, Bound::Batch),
+    ];
+    all.into_iter()
         .filter_map(|(holds, bound)| holds.then_some(bound))
         .collect()
 }

@@ -98,17 +98,28 @@ pub(super) fn of_second_alone(job: &GivenJob, index: usize) -> Option<String> {
 /// Attributes that differ and from which bits may follow.
 fn differing<'v>(first: &'v Values<'_>, second: &'v Values<'_>) -> Vec<&'v str> {
     let catalogue: &Catalogue = first.catalogue;
+    // What a run can load depends on the format that it asks for (`load_checkpoint`).
+    const FORMATS: [&str; 2] = ["ckpt_format", "auto_detect_ckpt_format"];
     let decides = |dest: &&str| {
         let effect = catalogue.attribute(dest).map(|argument| argument.effect);
-        !matches!(effect, Some(Effect::NoBits(_) | Effect::Part(_)))
+        FORMATS.contains(dest)
+            || !matches!(
+                effect,
+                Some(Effect::NoBits(_) | Effect::Part(_) | Effect::Only(_))
+            )
     };
     first.differing(second).filter(decides).collect()
 }
 
-/// The layout on which `first` is `second`.
+/// The layout on which `first` is `second`, the padding of the vocabulary apart, which follows from
+/// the layout.
 fn layout_of(first: &Recipe, second: &Recipe) -> Option<ReshardLayout> {
     let layout = second.own_layout();
-    (first.moved(layout) == *second).then_some(layout)
+    let moved = Recipe {
+        padded_vocab_size: second.padded_vocab_size,
+        ..first.moved(layout)
+    };
+    (moved == *second).then_some(layout)
 }
 
 fn of_another(phase: &GivenPhase, differing: &[&str]) -> Diagnostic {

@@ -135,6 +135,10 @@ pub struct Rerun {
     /// What of the job holds for its own layout only.
     #[serde(skip)]
     pub bound: Vec<Bound>,
+    /// The words of the vocabulary and the unit that it is padded by, where padding follows from
+    /// the layout.
+    #[serde(skip)]
+    pub padding: Option<(u64, u64)>,
 }
 
 /// What cannot be resumed on another layout.
@@ -145,6 +149,8 @@ pub enum Bound {
     /// The cyclic sampler deals each data-parallel rank samples of its own
     /// (`MegatronPretrainingRandomSampler`, `megatron/training/datasets/data_samplers.py`).
     Samples,
+    /// Without `--global-batch-size` a batch is the micro batch times the data-parallel size.
+    Batch,
 }
 
 impl Bound {
@@ -153,6 +159,7 @@ impl Bound {
         match self {
             Bound::Format => "ckpt_format",
             Bound::Samples => "dataloader_type",
+            Bound::Batch => "micro_batch_size",
         }
     }
 
@@ -163,6 +170,10 @@ impl Bound {
                 "the cyclic data loader deals samples by the data-parallel size: on another, a \
                  batch has others"
             }
+            Bound::Batch => {
+                "without `--global-batch-size` a batch is the micro batch times the data-parallel \
+                 size: on another it is another batch"
+            }
         }
     }
 
@@ -170,6 +181,7 @@ impl Bound {
         match self {
             Bound::Format => "use `--ckpt-format torch_dist`",
             Bound::Samples => "add `--no-data-sharding`, or use `--dataloader-type single`",
+            Bound::Batch => "say `--global-batch-size`",
         }
     }
 }
@@ -185,9 +197,27 @@ impl Rerun {
         let ranks = |(tensor, pipeline): (u32, u32)| u64::from(tensor) * u64::from(pipeline);
         let holds = |bound: &&Bound| match bound {
             Bound::Format => true,
-            Bound::Samples => ranks(own) != ranks(asked),
+            Bound::Samples | Bound::Batch => ranks(own) != ranks(asked),
         };
         self.bound.iter().find(holds).copied()
+    }
+
+    /// What a resume on `layout` leaves open where its tensor parallelism pads the vocabulary to
+    /// another size than the job's own, `tp`.
+    pub fn repadded(&self, tp: u32, layout: ReshardLayout) -> Option<String> {
+        let (words, unit) = self.padding?;
+        let padded = |ranks: u32| {
+            let multiple = unit.saturating_mul(u64::from(ranks.max(1)));
+            words.div_ceil(multiple).saturating_mul(multiple)
+        };
+        let (own, other) = (padded(tp), padded(layout.tensor_model_parallel_size));
+        (own != other).then(|| {
+            format!(
+                "the vocabulary on {layout}: Megatron-LM pads it to {other} words there and to \
+                 {own} here (vocab_size_with_padding), so that the embedding and the softmax have \
+                 other sizes; bitproof keeps {own}. `--padded-vocab-size` settles it"
+            )
+        })
     }
 }
 

@@ -59,6 +59,20 @@ pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (
     )
 }
 
+/// The words of the vocabulary, and the unit that it is padded to a multiple of for each
+/// tensor-parallel rank; nothing where its size is said, or not padded.
+pub(super) fn padding(values: &Values<'_>) -> Option<(u64, u64)> {
+    let natural = |dest: &str| values.integer(dest).and_then(|n| u64::try_from(n).ok());
+    let is_said = natural("padded_vocab_size").is_some_and(|size| size > 0);
+    if is_said || !values.flag("pad_vocab_size") {
+        return None;
+    }
+    let (size, _) = size(values, &mut Findings::default());
+    let extra = natural("vocab_extra_ids").filter(|_| has_extra_ids(values));
+    let unit = natural(UNIT).filter(|unit| *unit > 0)?;
+    Some((size.saturating_add(extra.unwrap_or(0)), unit))
+}
+
 /// Whether the tokenizer takes `--vocab-extra-ids`: the legacy ones of these kinds
 /// (`megatron/training/tokenizer/tokenizer.py`), and none that `build_tokenizer` of
 /// `megatron/core/tokenizers` makes.
@@ -79,7 +93,11 @@ const SAID: [&str; 2] = ["NullTokenizer", "TikTokenizer"];
 /// documents; since `--null-tokenizer-eod-id` that is one of the words
 /// (`megatron/core/tokenizers/text/libraries/null_tokenizer.py`).
 fn added(tokenizer: &str, values: &Values<'_>) -> u64 {
-    u64::from(tokenizer == "NullTokenizer" && values.flag("legacy_tokenizer"))
+    // A log of an older version shows no such argument.
+    let is_log = values.resolved("vocab_size").is_some();
+    let is_old = is_log && values.setting("null_tokenizer_eod_id").is_none();
+    let adds = values.flag("legacy_tokenizer") || is_old;
+    u64::from(tokenizer == "NullTokenizer" && adds)
 }
 
 fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {

@@ -38,12 +38,8 @@ fn a_resume_with_other_arguments_is_not_taken_for_one_of_the_same() {
         // Bitproof's text stands for both, and yet the two are of different data.
         ("--data-path: /a", "--data-path: /b", "data-path"),
         ("", "--num-experts: 8", "num-experts"),
-        // The layout alone, but the vocabulary is padded to other rows.
-        (
-            "--tensor-model-parallel-size: 2",
-            "",
-            "tensor-model-parallel-size",
-        ),
+        // What can be loaded is a matter of the format.
+        ("", "--ckpt-format: torch", "ckpt-format"),
     ] {
         let read = resumed(first, second, "ckpt-resume", 0);
         let found = errors(&read);
@@ -104,6 +100,23 @@ fn a_resume_on_another_layout_is_one() {
     // The multiples that pad the vocabulary alike are not the same argument.
     let read = resumed(TP2, TP1, "ckpt-resume", 0);
     assert!(read.understood.recipe.is_none());
+}
+
+/// The vocabulary is padded to a multiple of the tensor-parallel size: that is said, and no other
+/// job.
+#[test]
+fn a_layout_that_pads_the_vocabulary_otherwise_is_told() {
+    let says = |read: &Read| {
+        let mut open = read.understood.open.iter();
+        open.any(|said| said.contains("50304 words there and to 50432"))
+    };
+    let tp2 = "--tensor-model-parallel-size: 2";
+    let read = resumed(tp2, "", "ckpt-resume", 0);
+    assert!(read.understood.recipe.is_some(), "{:?}", read.findings);
+    assert!(says(&read), "{:?}", read.understood.open);
+    let said = "--padded-vocab-size: 50432";
+    let read = resumed(&format!("{tp2}; {said}"), said, "ckpt-resume", 0);
+    assert!(read.understood.recipe.is_some() && !says(&read));
 }
 
 #[test]
