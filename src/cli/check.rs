@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::like::{self, LikeFlag};
 use super::output::{Output, talk};
 use super::progress::Bars;
 use super::recording::{self, TraceFlags};
@@ -16,6 +17,7 @@ use crate::prove::session::CheckError;
 use crate::recipe::ReshardLayout;
 use crate::report::{Exit, Report, Requirement, replay_line};
 use crate::scenario::{Grade, Overrides, Scenario};
+use crate::trace::symptom::Symptom;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -56,6 +58,8 @@ pub(super) struct CheckArgs {
     no_save: bool,
     #[command(flatten)]
     trace: TraceFlags,
+    #[command(flatten)]
+    like: LikeFlag,
     #[command(flatten)]
     job: JobArgs,
     #[command(flatten)]
@@ -116,14 +120,36 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
         native_races: args.native_races,
         ..options
     };
+    let symptom = args.like.like.as_deref().map(like::symptom_of).transpose();
+    let symptom = match symptom {
+        Ok(symptom) => symptom,
+        Err((findings, exit)) => {
+            let exit = output.refuse(named.join(" "), findings, exit);
+            return exit.max(output.finish());
+        }
+    };
+    let asked = Asked {
+        args,
+        options,
+        symptom,
+    };
     let mut worst = Exit::Proved;
     for path in &paths {
-        worst = worst.max(one(args, path, &options, &mut output));
+        worst = worst.max(one(&asked, path, &mut output));
     }
     worst.max(output.finish())
 }
 
-fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Output) -> Exit {
+/// What is asked of every scenario.
+struct Asked<'a> {
+    args: &'a CheckArgs,
+    options: CheckOptions,
+    /// Of a real trace, if one was given.
+    symptom: Option<Symptom>,
+}
+
+fn one(asked: &Asked<'_>, path: &Path, output: &mut Output) -> Exit {
+    let (args, options) = (asked.args, &asked.options);
     let overrides = Overrides {
         set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
         data: args.run.data.clone(),
@@ -156,15 +182,34 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
     }
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);
-    let asked = args.trace.request();
-    match prover::check(scenario.clone(), options, asked.as_ref(), &bars) {
+    let trace = args.trace.request();
+    let checked = prover::check(scenario.clone(), options, trace.as_ref(), &bars);
+    let checked = checked.and_then(|(outcome, recorded)| {
+        let outcome = with_likeness(asked, &scenario, outcome)?;
+        Ok((outcome, recorded))
+    });
+    match checked {
         Ok((outcome, recorded)) => {
             let exit = finish(args, path, options, &scenario, outcome, output);
-            let told = asked.map(|asked| recording::told(&asked, recorded, args.run.quiet));
+            let told = trace.map(|trace| recording::told(&trace, recorded, args.run.quiet));
             exit.max(told.unwrap_or(Exit::Proved))
         }
         Err(error) => not_checked(name, &scenario, (&error, &options.engine), output),
     }
+}
+
+/// Says which sums explain the trace that was given.
+fn with_likeness(
+    asked: &Asked<'_>,
+    scenario: &Scenario,
+    mut outcome: Outcome,
+) -> Result<Outcome, CheckError> {
+    if let (Some(symptom), Some(folder)) = (&asked.symptom, &asked.args.like.like) {
+        let folder = folder.display().to_string();
+        let found = prover::explain(scenario, &asked.options, &folder, symptom)?;
+        outcome.like = Some(found);
+    }
+    Ok(outcome)
 }
 
 fn not_checked(
@@ -273,6 +318,10 @@ fn command(args: &CheckArgs, path: &Path, engine: &EngineChoice) -> String {
     args.seed
         .iter()
         .for_each(|seed| flag("--seed", seed.to_string()));
+    args.like
+        .like
+        .iter()
+        .for_each(|folder| flag("--like", folder.display().to_string()));
     args.native_races
         .iter()
         .for_each(|repeats| flag("--native-races", repeats.to_string()));

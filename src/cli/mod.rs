@@ -6,6 +6,7 @@ mod engine;
 mod faults;
 mod folder;
 mod import;
+mod like;
 mod memory;
 mod output;
 mod plan;

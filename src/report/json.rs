@@ -24,7 +24,7 @@ impl Report {
     /// load on another layout each), `topo` (other sizes and places), `serial` (values against a
     /// serial model's), `mutants` (`caught`, `total`), `native_races` (true atomics on an
     /// adapter), `vacuity`, `first_divergence`, `witness`, `visible_effect`, `remedies`, `losses`,
-    /// `replay`, `regression`, `certificate`,
+    /// `replay`, `regression`, `like` (what explains a real trace), `certificate`,
     /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
     /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
@@ -82,6 +82,7 @@ impl Report {
             "losses": shortest(&outcome.losses),
             "replay": self.replay_command(),
             "regression": outcome.regression,
+            "like": outcome.like,
             "certificate": outcome.certificate,
             "not_covered": outcome.not_covered,
             "not_said": outcome.not_said,

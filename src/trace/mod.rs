@@ -17,6 +17,7 @@ pub mod lines;
 pub mod native;
 pub mod op;
 pub mod show;
+pub mod symptom;
 
 pub use certify::{Certificate, Coverage};
 pub use damage::Damage;
