@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::baseline::{BaselineFlags, Known};
 use super::like::{self, LikeFlag};
 use super::output::{Output, talk};
 use super::progress::Bars;
@@ -61,6 +62,8 @@ pub(super) struct CheckArgs {
     #[command(flatten)]
     like: LikeFlag,
     #[command(flatten)]
+    baseline: BaselineFlags,
+    #[command(flatten)]
     job: JobArgs,
     #[command(flatten)]
     pub(super) run: RunArgs,
@@ -107,9 +110,11 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
         let paths = paths?;
         let checked = args.trace.check(paths.len());
         checked.map_err(|finding| ("bitproof".to_owned(), finding))?;
-        Ok((options, paths))
+        let known = args.baseline.open();
+        let known = known.map_err(|finding| ("bitproof".to_owned(), finding))?;
+        Ok((options, paths, known))
     });
-    let (options, paths) = match given {
+    let (options, paths, mut known) = match given {
         Ok(given) => given,
         Err((name, finding)) => {
             let exit = output.refuse(name, vec![*finding], Exit::Usage);
@@ -135,8 +140,9 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
     };
     let mut worst = Exit::Proved;
     for path in &paths {
-        worst = worst.max(one(&asked, path, &mut output));
+        worst = worst.max(one(&asked, path, &mut output, &mut known));
     }
+    worst = worst.max(known.finish(worst));
     worst.max(output.finish())
 }
 
@@ -148,7 +154,7 @@ struct Asked<'a> {
     symptom: Option<Symptom>,
 }
 
-fn one(asked: &Asked<'_>, path: &Path, output: &mut Output) -> Exit {
+fn one(asked: &Asked<'_>, path: &Path, output: &mut Output, known: &mut Known) -> Exit {
     let (args, options) = (asked.args, &asked.options);
     let overrides = Overrides {
         set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
@@ -190,7 +196,13 @@ fn one(asked: &Asked<'_>, path: &Path, output: &mut Output) -> Exit {
     });
     match checked {
         Ok((outcome, recorded)) => {
-            let exit = finish(args, path, options, &scenario, outcome, output);
+            let report = judged(asked, path, &scenario, outcome);
+            let report = match known.judge(report) {
+                Ok(report) => report,
+                Err(finding) => return output.refuse(name, vec![*finding], Exit::Usage),
+            };
+            let exit = report.exit;
+            output.report(report);
             let told = trace.map(|trace| recording::told(&trace, recorded, args.run.quiet));
             exit.max(told.unwrap_or(Exit::Proved))
         }
@@ -264,14 +276,9 @@ fn nothing_checked(scenario: &Scenario) -> Diagnostic {
         .with_help("leave `oracles` out to have all of them, or name R2R, RES or XR")
 }
 
-fn finish(
-    args: &CheckArgs,
-    path: &Path,
-    options: &CheckOptions,
-    scenario: &Scenario,
-    mut outcome: Outcome,
-    output: &mut Output,
-) -> Exit {
+/// The report of a check, with the regression file that it leaves.
+fn judged(asked: &Asked<'_>, path: &Path, scenario: &Scenario, mut outcome: Outcome) -> Report {
+    let (args, options) = (asked.args, &asked.options);
     if let (Some(token), false) = (&outcome.replay, args.no_save) {
         let line = replay_line(token, &engine_flags(&options.engine));
         match regression::save(scenario, token, &line) {
@@ -284,13 +291,10 @@ fn finish(
         accept_input: args.accept.is_some() || scenario.accept_input,
     };
     let report = Report::new(outcome, &requirement, scenario.expect.clone());
-    let report = report
+    report
         .repeated_by(command(args, path, &options.engine))
         .on_engine(engine_flags(&options.engine))
-        .located(path);
-    let exit = report.exit;
-    output.report(report);
-    exit
+        .located(path)
 }
 
 /// The command line that repeats the check of one path, to be pasted into a shell.
@@ -322,6 +326,10 @@ fn command(args: &CheckArgs, path: &Path, engine: &EngineChoice) -> String {
         .like
         .iter()
         .for_each(|folder| flag("--like", folder.display().to_string()));
+    args.baseline
+        .baseline
+        .iter()
+        .for_each(|file| flag("--baseline", file.display().to_string()));
     args.native_races
         .iter()
         .for_each(|repeats| flag("--native-races", repeats.to_string()));
