@@ -213,8 +213,9 @@ fn what_no_baseline_lets_pass_is_not_written() {
             .cloned(),
     );
     let findings = serde_json::to_string(&all).unwrap();
-    let forged = format!(
-        r#"{{"format":"bitproof-baseline","format_version":1,"scenarios":[{{"name":"flip","findings":{findings}}}]}}"#
+    let forged = empty.replace(
+        "[]",
+        &format!(r#"[{{"name":"flip","findings":{findings}}}]"#),
     );
     place.write("forged.json", &forged);
     let report = place.judged(&["flip.toml", "--baseline", "forged.json"], 3);

@@ -1,4 +1,5 @@
-//! `check --like`: what explains a real trace, and that nothing is made to explain what it does not.
+//! `check --like`: what explains a real trace, and that nothing is said to explain what it does
+//! not.
 
 use std::path::Path;
 use std::process::Command;

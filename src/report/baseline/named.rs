@@ -15,7 +15,7 @@ use crate::world::Site;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// As `diagnostics` and SARIF have it.
+    /// What kind of finding it is: a slug.
     pub code: String,
     /// What it is about.
     pub what: String,
@@ -233,7 +233,7 @@ mod tests {
         let report = |outcome| Report::new(outcome, &Requirement::default(), None);
         let outcome = sample::divergent();
         let named = report(outcome.clone()).named();
-        assert!(named.findings.len() > 1, "{named:?}");
+        assert!(!named.findings.is_empty(), "{named:?}");
         let mut other = outcome;
         other.nodes += 17;
         if let Some(first) = &mut other.first_divergence {
