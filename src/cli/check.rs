@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::baseline::{BaselineFlags, Known};
+use super::like::{self, LikeFlag};
 use super::output::{Output, talk};
 use super::progress::Bars;
 use super::recording::{self, Steps, TraceFlags};
@@ -16,6 +18,7 @@ use crate::prove::session::CheckError;
 use crate::recipe::ReshardLayout;
 use crate::report::{Exit, Report, Requirement, replay_line};
 use crate::scenario::{Grade, Overrides, Scenario};
+use crate::trace::symptom::Symptom;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -57,6 +60,10 @@ pub(super) struct CheckArgs {
     no_save: bool,
     #[command(flatten)]
     trace: TraceFlags,
+    #[command(flatten)]
+    like: LikeFlag,
+    #[command(flatten)]
+    baseline: BaselineFlags,
     #[command(flatten)]
     job: JobArgs,
     #[command(flatten)]
@@ -105,9 +112,11 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
         let window = args.steps.and_then(Steps::recorded);
         let checked = args.trace.check(paths.len(), window);
         checked.map_err(|finding| ("bitproof".to_owned(), finding))?;
-        Ok((options, paths))
+        let known = args.baseline.open();
+        let known = known.map_err(|finding| ("bitproof".to_owned(), finding))?;
+        Ok((options, paths, known))
     });
-    let (options, paths) = match given {
+    let (options, paths, mut known) = match given {
         Ok(given) => given,
         Err((name, finding)) => {
             let exit = output.refuse(name, vec![*finding], Exit::Usage);
@@ -118,14 +127,37 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
         native_races: args.native_races,
         ..options
     };
+    let symptom = args.like.like.as_deref().map(like::symptom_of).transpose();
+    let symptom = match symptom {
+        Ok(symptom) => symptom,
+        Err((findings, exit)) => {
+            let exit = output.refuse(named.join(" "), findings, exit);
+            return exit.max(output.finish());
+        }
+    };
+    let asked = Asked {
+        args,
+        options,
+        symptom,
+    };
     let mut worst = Exit::Proved;
     for path in &paths {
-        worst = worst.max(one(args, path, &options, &mut output));
+        worst = worst.max(one(&asked, path, &mut output, &mut known));
     }
+    worst = worst.max(known.finish(worst));
     worst.max(output.finish())
 }
 
-fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Output) -> Exit {
+/// What is asked of every scenario.
+struct Asked<'a> {
+    args: &'a CheckArgs,
+    options: CheckOptions,
+    /// Of a real trace, if one was given.
+    symptom: Option<Symptom>,
+}
+
+fn one(asked: &Asked<'_>, path: &Path, output: &mut Output, known: &mut Known) -> Exit {
+    let (args, options) = (asked.args, &asked.options);
     let overrides = Overrides {
         set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
         data: args.run.data.clone(),
@@ -158,15 +190,40 @@ fn one(args: &CheckArgs, path: &Path, options: &CheckOptions, output: &mut Outpu
     }
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);
-    let asked = args.trace.request(args.steps.and_then(Steps::recorded));
-    match prover::check(scenario.clone(), options, asked.as_ref(), &bars) {
+    let trace = args.trace.request(args.steps.and_then(Steps::recorded));
+    let checked = prover::check(scenario.clone(), options, trace.as_ref(), &bars);
+    let checked = checked.and_then(|(outcome, recorded)| {
+        let outcome = with_likeness(asked, &scenario, outcome)?;
+        Ok((outcome, recorded))
+    });
+    match checked {
         Ok((outcome, recorded)) => {
-            let exit = finish(args, path, options, &scenario, outcome, output);
-            let told = asked.map(|asked| recording::told(&asked, recorded, args.run.quiet));
+            let report = judged(asked, path, &scenario, outcome);
+            let report = match known.judge(report) {
+                Ok(report) => report,
+                Err(finding) => return output.refuse(name, vec![*finding], Exit::Usage),
+            };
+            let exit = report.exit;
+            output.report(report);
+            let told = trace.map(|trace| recording::told(&trace, recorded, args.run.quiet));
             exit.max(told.unwrap_or(Exit::Proved))
         }
         Err(error) => not_checked(name, &scenario, (&error, &options.engine), output),
     }
+}
+
+/// Says which sums explain the trace that was given.
+fn with_likeness(
+    asked: &Asked<'_>,
+    scenario: &Scenario,
+    mut outcome: Outcome,
+) -> Result<Outcome, CheckError> {
+    if let (Some(symptom), Some(folder)) = (&asked.symptom, &asked.args.like.like) {
+        let folder = folder.display().to_string();
+        let found = prover::explain(scenario, &asked.options, &folder, symptom)?;
+        outcome.like = Some(found);
+    }
+    Ok(outcome)
 }
 
 fn not_checked(
@@ -221,14 +278,9 @@ fn nothing_checked(scenario: &Scenario) -> Diagnostic {
         .with_help("leave `oracles` out to have all of them, or name R2R, RES or XR")
 }
 
-fn finish(
-    args: &CheckArgs,
-    path: &Path,
-    options: &CheckOptions,
-    scenario: &Scenario,
-    mut outcome: Outcome,
-    output: &mut Output,
-) -> Exit {
+/// The report of a check, with the regression file that it leaves.
+fn judged(asked: &Asked<'_>, path: &Path, scenario: &Scenario, mut outcome: Outcome) -> Report {
+    let (args, options) = (asked.args, &asked.options);
     if let (Some(token), false) = (&outcome.replay, args.no_save) {
         let line = replay_line(token, &engine_flags(&options.engine));
         match regression::save(scenario, token, &line) {
@@ -241,13 +293,10 @@ fn finish(
         accept_input: args.accept.is_some() || scenario.accept_input,
     };
     let report = Report::new(outcome, &requirement, scenario.expect.clone());
-    let report = report
+    report
         .repeated_by(command(args, path, &options.engine))
         .on_engine(engine_flags(&options.engine))
-        .located(path);
-    let exit = report.exit;
-    output.report(report);
-    exit
+        .located(path)
 }
 
 /// The command line that repeats the check of one path, to be pasted into a shell.
@@ -276,6 +325,14 @@ fn command(args: &CheckArgs, path: &Path, engine: &EngineChoice) -> String {
     args.seed
         .iter()
         .for_each(|seed| flag("--seed", seed.to_string()));
+    args.like
+        .like
+        .iter()
+        .for_each(|folder| flag("--like", folder.display().to_string()));
+    args.baseline
+        .baseline
+        .iter()
+        .for_each(|file| flag("--baseline", file.display().to_string()));
     args.native_races
         .iter()
         .for_each(|repeats| flag("--native-races", repeats.to_string()));

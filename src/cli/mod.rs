@@ -1,11 +1,13 @@
 //! The command line: one file a verb. Data goes to standard output, talk to standard error.
 
+mod baseline;
 mod check;
 mod doctor;
 mod engine;
 mod faults;
 mod folder;
 mod import;
+mod like;
 mod memory;
 mod output;
 mod plan;

@@ -6,12 +6,14 @@ use crate::diagnostic::Diagnostic;
 use crate::engine::{EngineChoice, EngineError, MORE_THREADS};
 use crate::prove::check::RecordingEnd;
 use crate::prove::faults::FaultPlace;
+use crate::prove::likeness::Likeness;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::CheckError;
 use crate::prove::{CheckOptions, Progress, Token, TokenError, TraceRequest};
 use crate::report::Exit;
 use crate::report::doctor::{DRIVER_VARIABLES, Variable, unset_command};
 use crate::scenario::Scenario;
+use crate::trace::symptom::Symptom;
 use crate::world::WorldError;
 
 /// Checks a scenario, and records its reference run where that is asked for.
@@ -22,6 +24,16 @@ pub(super) fn check(
     progress: &dyn Progress,
 ) -> Result<(Outcome, Option<RecordingEnd>), CheckError> {
     crate::prove::check_recorded(scenario, options.clone(), asked, progress)
+}
+
+/// Which sums of the scenario explain a real trace's symptom.
+pub(super) fn explain(
+    scenario: &Scenario,
+    options: &CheckOptions,
+    folder: &str,
+    symptom: &Symptom,
+) -> Result<Likeness, CheckError> {
+    crate::prove::likeness::explain(scenario, options, folder, symptom)
 }
 
 /// Every place that a fault can strike.

@@ -59,6 +59,11 @@ fn may_write(path: &Path, sources: &[PathBuf], force: bool) -> std::io::Result<(
     Err(std::io::Error::other(why))
 }
 
+/// Writes a file as a whole or not at all, in the place of what is there.
+pub(super) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    save(path, true, text)
+}
+
 /// Writes a file as a whole or not at all. A file that is replaced keeps its mode.
 fn save(path: &Path, replaces: bool, text: &str) -> std::io::Result<()> {
     let folder = path

@@ -95,6 +95,7 @@ pub(super) fn outcome(
         remedies,
         losses: losses(&findings.reference),
         regression: None,
+        like: None,
         certificate: certificate(session, options, &findings.reference, unrepeated),
         not_covered: uncovered::sentences(session, &unfollowed),
         not_said: not_said(grade, verdicts.across.is_some(), scenario.environment_known),

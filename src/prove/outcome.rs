@@ -8,6 +8,7 @@ use crate::engine::EngineIdentity;
 use crate::fault::Component;
 use crate::numerics::ladder::Rung;
 use crate::prove::Origin;
+use crate::prove::likeness::Likeness;
 use crate::prove::native::NativeRaces;
 use crate::prove::stop::Stop;
 use crate::prove::sweep::Reach;
@@ -83,6 +84,8 @@ pub struct Outcome {
     pub replay: Option<String>,
     /// The regression file that was written, as the user would name it.
     pub regression: Option<String>,
+    /// What explains a real trace; `None` where none was given.
+    pub like: Option<Likeness>,
     pub certificate: Certificate,
     /// What a pass of this check leaves open, a sentence each.
     pub not_covered: Vec<String>,

@@ -71,12 +71,18 @@ impl Exit {
             return Exit::NothingChecked;
         }
         let own = Exit::of_grade(outcome.grade(), requirement);
-        match expect {
+        // A real trace that parts is no pass, whether something explains it or not.
+        let like = outcome.like.as_ref().map(|like| match like.is_explained() {
+            true => Exit::Divergent,
+            false => Exit::BelowRequired,
+        });
+        let of_scenario = match expect {
             None => own,
             Some(expect) if is_met(expect, outcome) => Exit::Proved,
             // A proof where a divergence was expected is a failed expectation, too.
             Some(_) => own.max(Exit::BelowRequired),
-        }
+        };
+        of_scenario.max(like.unwrap_or(Exit::Proved))
     }
 
     fn of_grade(grade: Grade, requirement: &Requirement) -> Exit {

@@ -3,9 +3,10 @@
 use super::exit::is_met;
 use super::junit::vacuity_line;
 use super::names::{counted, ranks, slug};
-use super::terminal::{outside_line, races_line};
+use super::terminal::{like_line, outside_line, races_line};
 use super::{Exit, KeyPlaces, Report};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::prove::likeness::Likeness;
 use crate::prove::outcome::{
     FirstDivergence, HIDDEN_GATHERS, Hazard, NOTHING_CAME, OracleResult, OracleVerdict, Outcome,
     VacuityFinding, VacuityReason,
@@ -47,6 +48,7 @@ impl Report {
             found.extend(at.weaker_proof(self));
         }
         found.extend(self.unmet(&at));
+        found.extend(outcome.like.as_ref().map(alike));
         if found.is_empty() && self.exit != Exit::Proved {
             found.push(at.grade(outcome));
         }
@@ -76,6 +78,19 @@ impl Report {
         let finding = Diagnostic::error("not-as-expected", message);
         Some(at.keys(finding, &["expect.grade", "expect"], "expected here"))
     }
+}
+
+/// What a real trace shows, and whether something here explains it.
+fn alike(like: &Likeness) -> Diagnostic {
+    let code = match like.is_explained() {
+        true => "trace-explained",
+        false => "trace-unexplained",
+    };
+    let sites = like.explanations.iter();
+    let finding = Diagnostic::error(code, like_line(like));
+    sites.fold(finding, |finding, one| {
+        finding.with_note(format!("{}: {}", one.site, one.what))
+    })
 }
 
 /// Puts findings where their keys are written; without a file they have no place.

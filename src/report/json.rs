@@ -24,10 +24,17 @@ impl Report {
     /// load on another layout each), `topo` (other sizes and places), `serial` (values against a
     /// serial model's), `mutants` (`caught`, `total`), `native_races` (true atomics on an
     /// adapter), `vacuity`, `first_divergence`, `witness`, `visible_effect`, `remedies`, `losses`,
-    /// `replay`, `regression`, `certificate`,
+    /// `replay`, `regression`, `like` (what explains a real trace), `baseline`
+    /// (which findings are new), `certificate`,
     /// `not_covered`, `not_said`, `diagnostics` (what fails the check, or would without its
     /// expectation). What a check did not find is `null`, never absent.
     pub fn to_json(&self) -> Value {
+        let mut object = self.of_outcome();
+        object["baseline"] = json!(self.against);
+        object
+    }
+
+    fn of_outcome(&self) -> Value {
         let outcome = &self.outcome;
         let slug = |grade: Option<Grade>| grade.map_or("not-checked", |grade| grade.slug());
         let checked = |grade: Grade| Some(grade).filter(|_| outcome.is_checked());
@@ -82,6 +89,7 @@ impl Report {
             "losses": shortest(&outcome.losses),
             "replay": self.replay_command(),
             "regression": outcome.regression,
+            "like": outcome.like,
             "certificate": outcome.certificate,
             "not_covered": outcome.not_covered,
             "not_said": outcome.not_said,

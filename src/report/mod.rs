@@ -1,5 +1,6 @@
 //! One outcome, written for people, for programs and for test dashboards.
 
+pub mod baseline;
 pub mod doctor;
 mod exit;
 mod expected;
@@ -28,6 +29,7 @@ pub use terminal::Detail;
 
 use crate::prove::outcome::Outcome;
 use crate::scenario::Expectation;
+use baseline::Against;
 
 /// An outcome, judged against what was asked for.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct Report {
     /// What the scenario's author expects, if the scenario says so.
     pub expect: Option<Expectation>,
     pub exit: Exit,
+    /// What is known of its findings, where a baseline was given.
+    pub against: Option<Against>,
     /// The command that repeats the check.
     command: Option<String>,
     /// The flags that choose the check's engine again.
@@ -51,6 +55,7 @@ impl Report {
             outcome,
             expect,
             exit,
+            against: None,
             command: None,
             engine_flags: None,
             places: None,

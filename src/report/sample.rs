@@ -100,6 +100,7 @@ pub fn proved() -> Outcome {
         losses: vec![5.546_12, 5.5, 5.25, 5.125],
         replay: None,
         regression: None,
+        like: None,
         certificate: Certificate {
             recipe_hash: hash("b"),
             data_hash: hash("c"),

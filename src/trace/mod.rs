@@ -19,6 +19,7 @@ pub mod op;
 mod point;
 pub mod show;
 mod strength;
+pub mod symptom;
 
 pub use certify::{Certificate, Coverage};
 pub use damage::Damage;

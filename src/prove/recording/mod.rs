@@ -8,6 +8,7 @@ mod ranks;
 mod request;
 
 pub use beside::Beside;
+pub(super) use ranks::place_of;
 pub use request::{RankSet, TraceRequest, iterations};
 
 use std::collections::BTreeMap;

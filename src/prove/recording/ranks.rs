@@ -25,10 +25,7 @@ impl RankCourse {
 
     /// What the next record of a place is known by in its iteration.
     pub fn id(&mut self, site: &Site) -> String {
-        let mut id = format!("{}/{}", site.phase.name(), site.node());
-        if let Some(microbatch) = site.microbatch {
-            id += &format!("@{microbatch}");
-        }
+        let mut id = place_of(site);
         let number = match self.seen.get_mut(&id) {
             Some(count) => {
                 *count += 1;
@@ -42,6 +39,15 @@ impl RankCourse {
         id += &format!(":{number}");
         id
     }
+}
+
+/// What records call a place.
+pub(in crate::prove) fn place_of(site: &Site) -> String {
+    let mut place = format!("{}/{}", site.phase.name(), site.node());
+    if let Some(microbatch) = site.microbatch {
+        place += &format!("@{microbatch}");
+    }
+    place
 }
 
 #[cfg(test)]

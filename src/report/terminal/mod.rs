@@ -4,10 +4,13 @@
 mod basis;
 mod finding;
 mod imported;
+mod known;
+mod like;
 mod native;
 mod points;
 mod style;
 
+pub(super) use like::like_line;
 pub(super) use native::{outside_line, races_line};
 
 use super::exit::is_met;
@@ -78,9 +81,17 @@ impl Report {
             }
             basis::checks(&mut page, &self.outcome);
             native::races(&mut page, &self.outcome, detail);
+            like::explained(&mut page, &self.outcome);
+            if let Some(against) = &self.against {
+                known::against(&mut page, against);
+            }
             basis::certificate(&mut page, &self.outcome, detail);
         } else {
             native::nothing_raced(&mut page, &self.outcome);
+            like::verdict(&mut page, &self.outcome);
+            if let Some(against) = &self.against {
+                known::verdict(&mut page, against);
+            }
             if let Some(told) = self.outcome.scenario.left_open() {
                 page.sentence(2, &format!("not covered: {told}"));
             }

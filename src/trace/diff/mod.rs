@@ -19,5 +19,6 @@ pub use artefact::{Artefact, Reason};
 pub use boundary::{Metric, MetricResult};
 pub use comparison::{Comparison, Verdict, compare};
 pub use divergence::{Collective, Difference, Divergence, Role, Side};
+pub(crate) use ops::base as op_base;
 pub use pattern::{Hint, Pattern, sites};
 pub use rank::PARSED_LINES;
