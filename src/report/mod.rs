@@ -4,6 +4,7 @@ pub mod doctor;
 mod exit;
 mod expected;
 mod findings;
+pub mod identified;
 mod json;
 mod junit;
 mod names;

@@ -88,6 +88,18 @@ fn full_recipe(source: &Source, path: &Path, overrides: &Overrides) -> Option<Re
 /// # Errors
 /// What is wrong with the file, or that it has not as many ranks as the job.
 pub fn placed(path: &Path, recipe: &Recipe) -> Result<Allocation, Vec<Diagnostic>> {
+    allocated(path, recipe.world_size, true)
+}
+
+/// Where at least so many ranks run: an allocation may have more.
+///
+/// # Errors
+/// What is wrong with the file, or that it has fewer.
+pub fn placed_any(path: &Path, ranks: u32) -> Result<Allocation, Vec<Diagnostic>> {
+    allocated(path, ranks, false)
+}
+
+fn allocated(path: &Path, world: u32, exactly: bool) -> Result<Allocation, Vec<Diagnostic>> {
     let source = Source::read(path).map_err(|error| vec![unreadable(&error, path)])?;
     let mut findings = Findings::default();
     let hosts = Table::parse(&source, &mut findings)
@@ -96,7 +108,6 @@ pub fn placed(path: &Path, recipe: &Recipe) -> Result<Allocation, Vec<Diagnostic
     if findings.has_errors() {
         return Err(findings.into_vec());
     }
-    let world = recipe.world_size;
     if let Some(Value::Integer(_)) = hosts {
         let topology = Topology::from_toml(&source.text);
         let topology = topology.map_err(|error| {
@@ -112,7 +123,7 @@ pub fn placed(path: &Path, recipe: &Recipe) -> Result<Allocation, Vec<Diagnostic
     }
     let file = allocation::of_source(source).map_err(|finding| vec![*finding])?;
     let ranks = file.allocation.placement.world();
-    if ranks != world {
+    if ranks < world || (exactly && ranks != world) {
         let message = format!("the job has {world} ranks, the allocation places {ranks}");
         return Err(vec![
             Diagnostic::error("world-mismatch", message).at(&whole, "these ranks"),

@@ -14,6 +14,7 @@ pub mod header;
 pub mod json;
 pub mod lines;
 pub mod op;
+pub mod shards;
 pub mod show;
 
 pub use certify::{Certificate, Coverage};

@@ -1,6 +1,9 @@
 //! `bitproof plan`: in which order every collective of a job adds, at its full size.
 
+mod identify;
+mod manifest;
 mod pin;
+mod probe;
 
 use std::path::{Path, PathBuf};
 
@@ -32,6 +35,10 @@ enum What {
     Diff(DiffArgs),
     /// The least settings that leave one plan for every collective, found by trying all
     Pin(pin::PinArgs),
+    /// Which plan a real collective had, by its inputs and results: exit code 6 if several are left
+    Identify(identify::IdentifyArgs),
+    /// Writes inputs whose results tell in which order a collective adds, and a script to run it
+    Probe(probe::ProbeArgs),
     /// One hash of all plans, for a pipeline to compare
     Hash(HashArgs),
 }
@@ -110,25 +117,32 @@ struct HashArgs {
 }
 
 pub(super) fn run(args: &PlanArgs) -> Exit {
-    let (given, done) = match &args.what {
-        What::Show(args) => (&args.given, show(args)),
-        What::Diff(args) => (&args.given, diff(args)),
-        What::Pin(args) => (&args.given, pin::run(args)),
-        What::Hash(args) => (&args.given, hash(args)),
-    };
-    done.unwrap_or_else(|found| {
-        match given.format {
-            ObjectFormat::Human => warn(&found),
-            ObjectFormat::Json => {
-                let findings: Vec<_> = found.iter().map(Diagnostic::to_json).collect();
-                let file = given.recipe.display().to_string();
-                if !output::write_json(&json!({ "file": file, "findings": findings })) {
-                    return Exit::Internal;
-                }
+    match &args.what {
+        What::Show(args) => told(&args.given, show(args)),
+        What::Diff(args) => told(&args.given, diff(args)),
+        What::Pin(args) => told(&args.given, pin::run(args)),
+        What::Hash(args) => told(&args.given, hash(args)),
+        What::Identify(args) => identify::run(args),
+        What::Probe(args) => probe::run(args),
+    }
+}
+
+fn told(given: &GivenJob, done: Result<Exit, Vec<Diagnostic>>) -> Exit {
+    done.unwrap_or_else(|found| refused(given.format, &given.name(), &found))
+}
+
+/// Says what is wrong with the input.
+fn refused(format: ObjectFormat, file: &str, found: &[Diagnostic]) -> Exit {
+    match format {
+        ObjectFormat::Human => warn(found),
+        ObjectFormat::Json => {
+            let findings: Vec<_> = found.iter().map(Diagnostic::to_json).collect();
+            if !output::write_json(&json!({ "file": file, "findings": findings })) {
+                return Exit::Internal;
             }
         }
-        Exit::Usage
-    })
+    }
+    Exit::Usage
 }
 
 impl GivenJob {

@@ -2,8 +2,8 @@
 //! free placements and unset variables leave open.
 //!
 //! Nothing is stated from a table: each set of settings is applied, and the plans are built again
-//! in every way that it leaves open. All sets are tried in the order of their size, so a set that is
-//! found is minimal because each of its subsets was tried before it.
+//! in every way that it leaves open. All sets are tried in the order of their size, so a set that
+//! is found is minimal: each of its subsets was tried before it.
 
 mod cost;
 mod judge;
