@@ -13,6 +13,7 @@ mod places;
 pub mod plans;
 mod refusal;
 mod terminal;
+pub mod tested;
 pub mod traces;
 
 #[cfg(test)]

@@ -4,60 +4,27 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::manifest::{Float, Manifest, OUTPUTS};
+use super::captured::Captured;
+use super::manifest::{Manifest, OUTPUTS};
 use super::refused;
 use crate::cli::output::{self, ObjectFormat, talk};
 use crate::cli::save::OutputArgs;
-use crate::diagnostic::{Diagnostic, Place, Source};
-use crate::numerics::Dtype;
+use crate::diagnostic::Diagnostic;
 use crate::plan::identify::{Identification, Operation, Probe, Shards, candidates};
 use crate::report::Exit;
 use crate::report::identified::Identified;
-use crate::scenario::placed_any;
-use crate::topology::Allocation;
 use crate::trace::shards::{self, Shard, Wanted, finding};
-
-/// An operation by the name of its option.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Given {
-    #[default]
-    AllReduce,
-    ReduceScatter,
-    Reduce,
-}
 
 #[derive(Debug, Args)]
 pub(super) struct IdentifyArgs {
-    /// A folder of `plan probe` that the script has run in, or of each rank's input: a file a rank,
-    /// .safetensors or .bin, its last number the rank
-    #[arg(long, value_name = "DIR")]
-    inputs: PathBuf,
+    #[command(flatten)]
+    captured: Captured,
     /// What came out: the whole buffer in one file, or a folder with each rank's
     #[arg(long, value_name = "PATH")]
     output: Option<PathBuf>,
     /// Where the ranks ran [default: one ring in the order of the ranks]
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
-    /// The global ranks of the group, in its order [default: all of the topology's]
-    #[arg(
-        long,
-        value_name = "R,R,...",
-        value_delimiter = ',',
-        requires = "topology"
-    )]
-    ranks: Vec<u32>,
-    /// What was done [default: what the probe says, else all-reduce]
-    #[arg(long, value_enum, value_name = "OPERATION")]
-    operation: Option<Given>,
-    /// The rank of the group that a reduce leaves its result on
-    #[arg(long, value_name = "R", default_value_t = 0)]
-    root: u32,
-    /// The type of .bin files
-    #[arg(long, value_enum, value_name = "TYPE")]
-    dtype: Option<Float>,
-    /// The tensor in safetensors files that have several
-    #[arg(long, value_name = "NAME")]
-    tensor: Option<String>,
     /// Write the plan that was identified here, as JSON
     #[arg(long, value_name = "OUT.json")]
     basis: Option<PathBuf>,
@@ -86,7 +53,7 @@ impl From<Vec<Diagnostic>> for Refused {
 
 pub(super) fn run(args: &IdentifyArgs) -> Exit {
     identify(args).unwrap_or_else(|Refused(found, exit)| {
-        let name = args.inputs.display().to_string();
+        let name = args.captured.inputs.display().to_string();
         match refused(args.format, &name, &found) {
             Exit::Usage => exit,
             lost => lost,
@@ -103,7 +70,7 @@ fn identify(args: &IdentifyArgs) -> Result<Exit, Refused> {
         basis.unwritable(&error);
         Refused(Vec::new(), Exit::Usage)
     })?;
-    let found = match Manifest::read(&args.inputs) {
+    let found = match Manifest::read(&args.captured.inputs) {
         Some(read) => {
             let (manifest, probe) = read?;
             probed(args, &manifest, probe)?
@@ -134,61 +101,17 @@ fn identify(args: &IdentifyArgs) -> Result<Exit, Refused> {
     })
 }
 
-/// The allocation and the group's ranks on it; without one, ranks by their number.
-fn group(args: &IdentifyArgs, ranks: u32) -> Result<(Option<Allocation>, Vec<u32>), Refused> {
-    let Some(path) = &args.topology else {
-        return Ok((None, (0..ranks).collect()));
-    };
-    let given = (!args.ranks.is_empty()).then_some(&args.ranks);
-    let world = given.map_or(ranks, |list| {
-        list.iter()
-            .copied()
-            .max()
-            .map_or(0, |rank| rank.saturating_add(1))
-    });
-    let allocation = placed_any(path, world)?;
-    let members = match given {
-        Some(list) => list.clone(),
-        None => (0..allocation.placement.world()).collect(),
-    };
-    let mut sorted = members.clone();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let is_sound = members.len() == ranks as usize
-        && sorted.len() == members.len()
-        && sorted
-            .iter()
-            .all(|rank| *rank < allocation.placement.world());
-    if !is_sound {
-        let message = format!(
-            "the group has {} ranks of the {} that are placed, and there are inputs of {ranks}",
-            sorted.len(),
-            allocation.placement.world()
-        );
-        let file = Source::new(path.display().to_string(), "");
-        let found = Diagnostic::error("world-mismatch", message);
-        let found = found.at(&Place::new(&file, 0..0), "of this topology");
-        let help = "name the group's global ranks: `--ranks 0,8,16`";
-        return Err(vec![found.with_help(help)].into());
-    }
-    Ok((Some(allocation), members))
-}
-
-fn wanted(args: &IdentifyArgs) -> Wanted {
-    Wanted {
-        dtype: args.dtype.map(Dtype::from),
-        tensor: args.tensor.clone(),
-    }
-}
-
 fn probed(args: &IdentifyArgs, manifest: &Manifest, probe: Probe) -> Result<Identified, Refused> {
-    let folder = args.output.clone().unwrap_or(args.inputs.join(OUTPUTS));
+    let folder = args
+        .output
+        .clone()
+        .unwrap_or(args.captured.inputs.join(OUTPUTS));
     let wanted = Wanted {
         dtype: Some(probe.dtype),
         tensor: None,
     };
     let operation = Operation::from(manifest.operation);
-    let (allocation, members) = group(args, probe.ranks)?;
+    let (allocation, members) = args.captured.group(args.topology.as_deref(), probe.ranks)?;
     let outputs = results(
         &folder,
         &wanted,
@@ -226,29 +149,17 @@ fn observed(args: &IdentifyArgs) -> Result<Identified, Refused> {
         let help = "a folder of `plan probe` needs none";
         return Err(vec![found.with_help(help)].into());
     };
-    let wanted = wanted(args);
-    let inputs = shards::read_folder(&args.inputs, &wanted)?;
+    let wanted = args.captured.wanted();
+    let inputs = shards::read_folder(&args.captured.inputs, &wanted)?;
     let (dtype, elements) = (inputs[0].dtype, inputs[0].words.len());
     let ranks = inputs.len() as u32;
-    let operation = match args.operation.unwrap_or_default() {
-        Given::AllReduce => Operation::AllReduce,
-        Given::ReduceScatter => Operation::ReduceScatter,
-        Given::Reduce => Operation::Reduce { root: args.root },
-    };
-    if operation == (Operation::Reduce { root: args.root }) && args.root >= ranks {
-        let message = format!("`--root {}`: inputs are of {ranks} ranks", args.root);
-        return Err(vec![Diagnostic::error("usage", message)].into());
-    }
-    if operation == Operation::ReduceScatter && !elements.is_multiple_of(inputs.len()) {
-        let message = format!("{elements} elements do not divide into {ranks} blocks");
-        return Err(finding("uneven-blocks", &message, &args.inputs).into());
-    }
-    let (allocation, members) = group(args, ranks)?;
+    let operation = args.captured.operation(ranks, elements)?;
+    let (allocation, members) = args.captured.group(args.topology.as_deref(), ranks)?;
     let output = match path.is_dir() {
         true => results(path, &wanted, operation, ranks, 1)?.remove(0),
         false => shards::read_file(path, &wanted)?.words,
     };
-    if output.len() != elements || elements == 0 {
+    if output.len() != elements {
         let message = format!(
             "{} elements, and the inputs have {elements}: expected the whole reduced buffer",
             output.len()

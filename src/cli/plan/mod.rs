@@ -1,9 +1,11 @@
 //! `bitproof plan`: in which order every collective of a job adds, at its full size.
 
+mod captured;
 mod identify;
 mod manifest;
 mod pin;
 mod probe;
+mod test;
 
 use std::path::{Path, PathBuf};
 
@@ -37,6 +39,8 @@ enum What {
     Pin(pin::PinArgs),
     /// Which plan a real collective had, by its inputs and results: exit code 6 if several are left
     Identify(identify::IdentifyArgs),
+    /// Whether captured values come out the same on two topologies: exit code 1 if not
+    Test(test::TestArgs),
     /// Writes inputs whose results tell in which order a collective adds, and a script to run it
     Probe(probe::ProbeArgs),
     /// One hash of all plans, for a pipeline to compare
@@ -124,6 +128,7 @@ pub(super) fn run(args: &PlanArgs) -> Exit {
         What::Hash(args) => told(&args.given, hash(args)),
         What::Identify(args) => identify::run(args),
         What::Probe(args) => probe::run(args),
+        What::Test(args) => test::run(args),
     }
 }
 
@@ -294,14 +299,22 @@ fn diff(args: &DiffArgs) -> Result<Exit, Vec<Diagnostic>> {
 /// The recipe with other variables in its environment.
 fn changed(recipe: &Recipe, env: &[String]) -> Result<Recipe, Vec<Diagnostic>> {
     let mut changed = recipe.clone();
-    for text in env {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        if !text.contains('=') || !SIMULATED.contains(&name) {
-            return Err(vec![no_such_variable(text, name)]);
-        }
-        changed.env.insert(name.to_string(), value.to_string());
+    for (name, value) in variables(env)? {
+        changed.env.insert(name, value);
     }
     Ok(changed)
+}
+
+/// Variables that plans follow, of `NAME=VALUE`.
+fn variables(env: &[String]) -> Result<Vec<(String, String)>, Vec<Diagnostic>> {
+    let pair = |text: &String| {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        match text.contains('=') && SIMULATED.contains(&name) {
+            true => Ok((name.to_string(), value.to_string())),
+            false => Err(vec![no_such_variable(text, name)]),
+        }
+    };
+    env.iter().map(pair).collect()
 }
 
 /// A variable of which no plan is made must not look as if it changed none.

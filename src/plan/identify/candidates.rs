@@ -35,7 +35,8 @@ impl Operation {
         }
     }
 
-    const fn collective(self) -> Collective {
+    /// What a plan is asked for.
+    pub const fn collective(self) -> Collective {
         match self {
             Operation::AllReduce => Collective::AllReduce,
             Operation::ReduceScatter => Collective::ReduceScatter,

@@ -23,16 +23,25 @@ impl Folded {
         })
     }
 
-    /// The bits of the result, as an f32 of the output's type.
-    pub fn value(&self, addends: &[f32]) -> u32 {
-        let sum = Sum {
+    /// What is added, whatever the order.
+    pub fn sum<'a>(&self, addends: &'a [f32]) -> Sum<'a> {
+        Sum {
             addends,
             start: Start::First,
             addend: self.arithmetic.addend,
             partial: self.arithmetic.partial,
             out: self.arithmetic.out,
-        };
-        let value = sum.evaluate(&self.order);
+        }
+    }
+
+    /// Each partial sum meets one addend.
+    pub fn is_chain(&self) -> bool {
+        matches!(self.order, Order::Chain(_))
+    }
+
+    /// The bits of the result, as an f32 of the output's type.
+    pub fn value(&self, addends: &[f32]) -> u32 {
+        let value = self.sum(addends).evaluate(&self.order);
         value.expect("a tree names each addend once").to_bits()
     }
 }

@@ -6,6 +6,7 @@
 //! ([`reconstruct`]), known to a builder or not.
 
 mod candidates;
+mod compared;
 mod evaluate;
 mod fit;
 mod probe;
@@ -13,6 +14,7 @@ mod reconstruct;
 mod verdict;
 
 pub use candidates::{Candidate, Operation, candidates};
+pub use compared::{Compared, Differing, NotASum, compare};
 pub use evaluate::Folded;
 pub use fit::{Excluded, Fits, Segment, Shards, fit};
 pub use probe::{NotCounted, Probe, ProbeError, Probed, RANDOM_PROBES};
