@@ -242,6 +242,9 @@ fn assumed(
         list.push(channels.to_string());
     }
     list.extend(beyond(recipe, groups));
+    if is_built {
+        list.extend(allocation.assumes.iter().cloned());
+    }
     let topology = &allocation.topology;
     if is_built && recorded > 0 {
         let rest = all - recorded;

@@ -144,6 +144,7 @@ fn assume(
             allocation.name
         ));
     }
+    list.extend(allocation.assumes.iter().cloned());
     for one in list {
         if !assumed.contains(&one) {
             assumed.push(one);

@@ -155,10 +155,25 @@ impl Search {
             ways,
             cost: self.cost(&configured)?,
             beyond: match self.backend {
-                Backend::Nccl => beyond(&configured.recipe, groups),
+                Backend::Nccl => self.beyond(&configured, groups),
                 _ => Vec::new(),
             },
         }))
+    }
+
+    /// What no plan is made of, and what is taken for granted of the sides.
+    fn beyond(&self, configured: &Configured, groups: Groups) -> Vec<String> {
+        let mut list = beyond(&configured.recipe, groups);
+        for one in configured
+            .sides
+            .iter()
+            .flat_map(|side| &side.allocation.assumes)
+        {
+            if !list.contains(one) {
+                list.push(one.clone());
+            }
+        }
+        list
     }
 
     /// Whether all collectives are so; those after the first that is not are not judged.

@@ -335,5 +335,6 @@ fn placed(
         name,
         placement: Placement { slots },
         recorded,
+        assumes: Vec::new(),
     }
 }
