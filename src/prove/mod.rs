@@ -11,6 +11,7 @@ pub mod full_size;
 pub mod grade;
 pub mod job_plans;
 pub mod joint;
+pub mod listed;
 pub mod memory;
 pub mod mutation;
 pub mod native;

@@ -18,7 +18,7 @@ use cost::Tally;
 use judge::Judge;
 
 use crate::plan::{Backend, Request, Selector};
-use crate::prove::job_plans::{Groups, JobPlanError, beyond, environment, listed};
+use crate::prove::job_plans::{Facts, Groups, JobPlanError, beyond, environment, listed};
 use crate::recipe::{DistributedBackend, Recipe};
 use crate::topology::Allocation;
 use crate::train::StepCollective;
@@ -163,7 +163,7 @@ impl Search {
 
     /// What no plan is made of, and what is taken for granted of the sides.
     fn beyond(&self, configured: &Configured, groups: Groups) -> Vec<String> {
-        let mut list = beyond(&configured.recipe, groups);
+        let mut list = beyond(&Facts::of(&configured.recipe), groups);
         for one in configured
             .sides
             .iter()
