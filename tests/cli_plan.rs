@@ -289,8 +289,8 @@ fn open_mpi_adds_wherever_the_ranks_run() {
     );
 }
 
-/// The two allocations have the same GPUs: with the same ranks on them, one order within a node,
-/// nothing is left open.
+/// The two allocations have the same GPUs: with the same ranks on them, and one order within a
+/// node, nothing is left open.
 #[test]
 fn what_pins_a_job_is_found_by_trying() {
     let pin = ["pin", QUICKSTART, "--topology", BLOCK];
@@ -357,6 +357,27 @@ fn documented_keys_are_all_keys() {
     let by_8 = ["--topology", "topologies/dgx-h100-2.toml"];
     let pin = [&["pin", QUICKSTART, "--topology", BLOCK][..], &by_8].concat();
     keys(&object(&pin, 0), &mut found);
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("probe").display().to_string();
+    keys(
+        &object(&["probe", "--ranks", "3", "--out", &out], 0),
+        &mut found,
+    );
+    // Three ranks and one element: several plans are left, and others are excluded.
+    for (rank, value) in [1e8f32, 1.0, -1e8].iter().enumerate() {
+        let path = folder.path().join(format!("{rank}.bin"));
+        std::fs::write(path, value.to_le_bytes()).expect("it is written");
+    }
+    let result = folder.path().join("result");
+    std::fs::write(&result, 0f32.to_le_bytes()).expect("it is written");
+    let (inputs, result) = (
+        folder.path().display().to_string(),
+        result.display().to_string(),
+    );
+    let identify = [
+        "identify", "--inputs", &inputs, "--output", &result, "--dtype", "f32",
+    ];
+    keys(&object(&identify, 6), &mut found);
     keys(
         &object(&["hash", QUICKSTART, "--topology", BLOCK], 0),
         &mut found,

@@ -117,6 +117,7 @@ fn allocation(case: &Value) -> Allocation {
         topology,
         placement,
         recorded: Recorded::default(),
+        assumes: Vec::new(),
     }
 }
 

@@ -91,7 +91,8 @@ fn listed(recipe: &Recipe, scenario: &Scenario) -> Counted {
             (Collective::ReduceScatterFp32Accumulation, _) => continue,
             (other, _) => panic!("{other:?} is not listed"),
         };
-        let (family, dtype) = (collective.family, collective.dtype.to_string());
+        let family = collective.family.expect("derived from a recipe");
+        let dtype = collective.dtype.to_string();
         let elements = elements(family, collective.elements);
         for (group, plan) in collective.groups.iter().zip(&one.plans) {
             let key = (group.0, family, operation, dtype.clone(), elements);

@@ -34,6 +34,7 @@ mod canonical;
 mod channels;
 mod diff;
 pub mod gloo;
+pub mod identify;
 pub mod local;
 pub mod nccl_tree;
 pub mod open_mpi;

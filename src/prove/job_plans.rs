@@ -10,6 +10,7 @@ use crate::plan::{
     Backend, CarriedOut, Digest, Environment, EnvironmentError, OPEN_MPI_BASIS, PLAN_BASIS, Plan,
     PlanError, Request, Selector,
 };
+use crate::recipe::nccl::Function;
 use crate::recipe::{DataParallelKind, DistributedBackend, Recipe};
 use crate::topology::{Allocation, ChannelGraph, MissingOrders};
 use crate::train::{LayoutError, StepCollective, TrainOptions, step_collectives};
@@ -84,8 +85,25 @@ impl JobPlans {
         recipe: &Recipe,
         allocation: Allocation,
     ) -> Result<JobPlans, JobPlanError> {
-        let environment = environment(recipe)?;
         let (communicators, collectives) = listed(recipe)?;
+        let facts = Facts::of(recipe);
+        JobPlans::of_list(backend, &facts, communicators, collectives, allocation)
+    }
+
+    /// The plans of collectives that were listed, not derived from a recipe.
+    ///
+    /// # Errors
+    /// As for [`JobPlans::of`].
+    pub fn of_list(
+        backend: Backend,
+        facts: &Facts,
+        communicators: Vec<Communicator>,
+        collectives: Vec<StepCollective>,
+        allocation: Allocation,
+    ) -> Result<JobPlans, JobPlanError> {
+        let variables = facts.env.iter();
+        let environment =
+            Environment::parse(variables.map(|(name, value)| (name.as_str(), value.as_str())))?;
         let mut recorded = Groups::of(&collectives, &communicators, &allocation);
         if backend != Backend::Nccl {
             recorded.recorded = 0;
@@ -93,7 +111,7 @@ impl JobPlans {
         let mut plans = JobPlans {
             collectives: Vec::new(),
             assumed: match backend {
-                Backend::Nccl => assumed(recipe, &environment, &allocation, recorded),
+                Backend::Nccl => assumed(facts, &environment, &allocation, recorded),
                 Backend::Gloo => Vec::new(),
                 Backend::OpenMpi => open_mpi_assumed(),
             },
@@ -202,6 +220,32 @@ impl JobPlans {
     }
 }
 
+/// What is known of a job beside its collectives.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub env: BTreeMap<String, String>,
+    /// NCCL's functions that add something.
+    pub functions: Vec<Function>,
+    /// Variables from which bits follow in a way that is not simulated, and what they decide.
+    pub not_covered: Vec<(String, &'static str)>,
+    /// What else was taken for granted when the collectives were listed.
+    pub assumed: Vec<String>,
+}
+
+impl Facts {
+    pub fn of(recipe: &Recipe) -> Facts {
+        let not_covered = recipe.variables_not_covered();
+        Facts {
+            env: recipe.env.clone(),
+            functions: recipe.nccl_reductions(),
+            not_covered: not_covered
+                .map(|(name, what)| (name.to_string(), what))
+                .collect(),
+            assumed: Vec::new(),
+        }
+    }
+}
+
 /// What a job says of NCCL in its environment.
 pub(super) fn environment(recipe: &Recipe) -> Result<Environment, EnvironmentError> {
     let variables = recipe.env.iter();
@@ -227,13 +271,13 @@ pub(super) fn listed(
 /// What a plan needs to know and nobody has said. On real machines NCCL finds these out by itself:
 /// where it finds something else, the plans are others.
 fn assumed(
-    recipe: &Recipe,
+    facts: &Facts,
     environment: &Environment,
     allocation: &Allocation,
     groups: Groups,
 ) -> Vec<String> {
-    let mut list = environment.assumed(&recipe.nccl_reductions());
-    let is_set = |name: &str| recipe.env.get(name).is_some_and(|value| !value.is_empty());
+    let mut list = environment.assumed(&facts.functions);
+    let is_set = |name: &str| facts.env.get(name).is_some_and(|value| !value.is_empty());
     let Groups { recorded, all } = groups;
     let is_built = recorded < all;
     if is_built && (!is_set("NCCL_MIN_NCHANNELS") || !is_set("NCCL_MAX_NCHANNELS")) {
@@ -241,7 +285,10 @@ fn assumed(
                         not both set, and two for each ring of the topology are assumed";
         list.push(channels.to_string());
     }
-    list.extend(beyond(recipe, groups));
+    list.extend(beyond(facts, groups));
+    if is_built {
+        list.extend(allocation.assumes.iter().cloned());
+    }
     let topology = &allocation.topology;
     if is_built && recorded > 0 {
         let rest = all - recorded;
@@ -270,10 +317,10 @@ fn assumed(
 }
 
 /// What no plan is made of, whatever is set.
-pub(super) fn beyond(recipe: &Recipe, groups: Groups) -> Vec<String> {
+pub(super) fn beyond(facts: &Facts, groups: Groups) -> Vec<String> {
     let mut list = Vec::new();
     let recorded = groups.recorded;
-    if recipe.env.get("NCCL_TUNER_PLUGIN").map(String::as_str) != Some("none") {
+    if facts.env.get("NCCL_TUNER_PLUGIN").map(String::as_str) != Some("none") {
         list.push("that no tuner plugin chooses otherwise: NCCL_TUNER_PLUGIN is not none".into());
     }
     if recorded > 0 {
@@ -283,7 +330,8 @@ pub(super) fn beyond(recipe: &Recipe, groups: Groups) -> Vec<String> {
                 .into(),
         );
     }
-    let variables = recipe.variables_not_covered();
+    list.extend(facts.assumed.iter().cloned());
+    let variables = facts.not_covered.iter();
     list.extend(variables.map(|(name, what)| format!("that {name} changes no plan: {what}")));
     list
 }

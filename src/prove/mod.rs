@@ -12,6 +12,7 @@ pub mod grade;
 pub mod job_plans;
 pub mod joint;
 pub mod likeness;
+pub mod listed;
 pub mod memory;
 pub mod mutation;
 pub mod native;

@@ -5,6 +5,7 @@ pub mod doctor;
 mod exit;
 mod expected;
 mod findings;
+pub mod identified;
 mod json;
 mod junit;
 mod names;
@@ -13,6 +14,7 @@ mod places;
 pub mod plans;
 mod refusal;
 mod terminal;
+pub mod tested;
 pub mod traces;
 
 #[cfg(test)]

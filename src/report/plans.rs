@@ -12,7 +12,7 @@ use crate::recipe::nccl::Protocol;
 /// Digits of a hash that people are shown.
 const SHORT_HASH: usize = 16;
 /// What stands above a list of assumptions.
-const ASSUMED: &str = "assumed, as neither the job nor the topology says it:\n";
+pub(super) const ASSUMED: &str = "assumed, as neither the job nor the topology says it:\n";
 /// Ranges that people are shown of a difference.
 const RANGES_SHOWN: usize = 3;
 

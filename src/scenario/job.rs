@@ -9,7 +9,8 @@ use crate::diagnostic::document::{Reader, Table, Value};
 use crate::diagnostic::{Diagnostic, Findings, Place, Source};
 use crate::recipe::megatron::{GivenJob, is_megatron, open};
 use crate::recipe::{Recipe, is_recipe};
-use crate::topology::{Allocation, Topology};
+use crate::topology::machines::{PREFIX, Preset};
+use crate::topology::{Allocation, MAX_RANKS, Topology};
 
 /// A job's own recipe, and the warnings about its file.
 #[derive(Clone, Debug)]
@@ -83,11 +84,43 @@ fn full_recipe(source: &Source, path: &Path, overrides: &Overrides) -> Option<Re
     read::grown(understood.recipe?, overrides, &mut findings)
 }
 
+/// Ranks on machines by name, which are filled node by node.
+fn on_preset(name: &str, world: u32) -> Result<Allocation, Box<Diagnostic>> {
+    let text = format!("{PREFIX}{name}");
+    let asked = Source::new("--topology", text.as_str());
+    let place = Place::new(&asked, 0..text.len());
+    let (preset, units) = Preset::named(name).map_err(|error| {
+        let finding = Diagnostic::error("no-such-preset", error.to_string());
+        let help = "docs/topology.md lists them; a file may be given as well";
+        Box::new(finding.at(&place, "asked for here").with_help(help))
+    })?;
+    preset.allocation(units, world).ok_or_else(|| {
+        let room = units.map_or(MAX_RANKS, |units| preset.gpus(units));
+        let message = format!("the job has {world} ranks, the topology {room} GPUs");
+        Box::new(Diagnostic::error("too-few-gpus", message).at(&place, "of this topology"))
+    })
+}
+
 /// Where `recipe`'s ranks run: an allocation file, or a topology that is filled host by host.
 ///
 /// # Errors
 /// What is wrong with the file, or that it has not as many ranks as the job.
 pub fn placed(path: &Path, recipe: &Recipe) -> Result<Allocation, Vec<Diagnostic>> {
+    allocated(path, recipe.world_size, true)
+}
+
+/// Where at least so many ranks run: an allocation may have more.
+///
+/// # Errors
+/// What is wrong with the file, or that it has fewer.
+pub fn placed_any(path: &Path, ranks: u32) -> Result<Allocation, Vec<Diagnostic>> {
+    allocated(path, ranks, false)
+}
+
+fn allocated(path: &Path, world: u32, exactly: bool) -> Result<Allocation, Vec<Diagnostic>> {
+    if let Some(name) = path.to_str().and_then(|text| text.strip_prefix(PREFIX)) {
+        return on_preset(name, world).map_err(|finding| vec![*finding]);
+    }
     let source = Source::read(path).map_err(|error| vec![unreadable(&error, path)])?;
     let mut findings = Findings::default();
     let hosts = Table::parse(&source, &mut findings)
@@ -96,7 +129,6 @@ pub fn placed(path: &Path, recipe: &Recipe) -> Result<Allocation, Vec<Diagnostic
     if findings.has_errors() {
         return Err(findings.into_vec());
     }
-    let world = recipe.world_size;
     if let Some(Value::Integer(_)) = hosts {
         let topology = Topology::from_toml(&source.text);
         let topology = topology.map_err(|error| {
@@ -112,7 +144,7 @@ pub fn placed(path: &Path, recipe: &Recipe) -> Result<Allocation, Vec<Diagnostic
     }
     let file = allocation::of_source(source).map_err(|finding| vec![*finding])?;
     let ranks = file.allocation.placement.world();
-    if ranks != world {
+    if ranks < world || (exactly && ranks != world) {
         let message = format!("the job has {world} ranks, the allocation places {ranks}");
         return Err(vec![
             Diagnostic::error("world-mismatch", message).at(&whole, "these ranks"),

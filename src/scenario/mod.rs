@@ -28,7 +28,7 @@ pub use full_size::{FullModel, FullSize};
 pub use grade::Grade;
 pub use import::{Import, import};
 pub use imported::Imported;
-pub use job::{Job, placed};
+pub use job::{Job, placed, placed_any};
 pub use load::{Loaded, Overrides, unreadable};
 pub use origin::OriginClass;
 pub use topo::Variation;

@@ -48,6 +48,7 @@ impl Topology {
                 slots: (0..world).map(slot).collect(),
             },
             recorded: Recorded::default(),
+            assumes: Vec::new(),
         })
     }
 }
@@ -80,6 +81,8 @@ pub struct Allocation {
     pub placement: Placement,
     /// Communicators whose rings and trees are known: theirs are not made from the topology.
     pub recorded: Recorded,
+    /// What is taken for granted of the machines, in words: plans rest on it.
+    pub assumes: Vec<String>,
 }
 
 impl Allocation {

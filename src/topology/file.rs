@@ -178,6 +178,7 @@ impl Allocation {
             topology,
             placement,
             recorded,
+            assumes: Vec::new(),
         })
     }
 }

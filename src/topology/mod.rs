@@ -5,6 +5,7 @@ mod allocation;
 mod file;
 mod graph;
 pub mod import;
+pub mod machines;
 pub mod presets;
 mod recorded;
 

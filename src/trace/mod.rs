@@ -17,6 +17,7 @@ pub mod lines;
 pub mod native;
 pub mod op;
 mod point;
+pub mod shards;
 pub mod show;
 mod strength;
 pub mod symptom;

@@ -22,7 +22,8 @@ use crate::world::{Family, GroupId};
 pub struct StepCollective {
     /// `grad_reduce.stage0.bucket2`: the pipeline stage is in it where stages differ.
     pub name: String,
-    pub family: Family,
+    /// What of the training it is; `None` of one that was listed and not derived.
+    pub family: Option<Family>,
     pub collective: Collective,
     pub reduction: Reduction,
     /// What travels, and what each partial sum is rounded to; of a sum in fp32 what travels.
@@ -98,7 +99,7 @@ impl List<'_> {
     fn sum(&self, name: String, family: Family, groups: Vec<GroupId>) -> StepCollective {
         StepCollective {
             name,
-            family,
+            family: Some(family),
             collective: Collective::AllReduce,
             reduction: Reduction::Sum,
             dtype: Dtype::F32,

@@ -1,6 +1,11 @@
 //! `bitproof plan`: in which order every collective of a job adds, at its full size.
 
+mod captured;
+mod identify;
+mod manifest;
 mod pin;
+mod probe;
+mod test;
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +17,12 @@ use super::output::{self, ObjectFormat, warn};
 use crate::diagnostic::{Diagnostic, Place, Source, nearest};
 use crate::plan::Backend;
 use crate::prove::job_plans::{CollectivePlans, JobPlans, differences};
+use crate::prove::listed::Listed;
 use crate::recipe::Recipe;
 use crate::recipe::nccl::SIMULATED;
 use crate::report::Exit;
 use crate::report::plans::{Expression, NamedPlans, diff_to_human, diff_to_json, hex};
-use crate::scenario::{Job, Overrides, placed};
+use crate::scenario::{Job, Overrides, placed, placed_any};
 
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
@@ -32,6 +38,12 @@ enum What {
     Diff(DiffArgs),
     /// The least settings that leave one plan for every collective, found by trying all
     Pin(pin::PinArgs),
+    /// Which plan a real collective had, by its inputs and results: exit code 6 if several are left
+    Identify(identify::IdentifyArgs),
+    /// Whether captured values come out the same on two topologies: exit code 1 if not
+    Test(test::TestArgs),
+    /// Writes inputs whose results tell in which order a collective adds, and a script to run it
+    Probe(probe::ProbeArgs),
     /// One hash of all plans, for a pipeline to compare
     Hash(HashArgs),
 }
@@ -58,8 +70,15 @@ impl From<Library> for Backend {
 #[derive(Debug, Args)]
 struct GivenJob {
     /// A recipe, a scenario, or a configuration of Megatron-LM
-    #[arg(value_name = "RECIPE")]
-    recipe: PathBuf,
+    #[arg(value_name = "RECIPE", required_unless_present = "collectives")]
+    recipe: Option<PathBuf>,
+    /// Collectives as a list in JSON, or a dump of PyTorch's flight recorder as JSON
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["recipe", "set", "world", "grow_dp",
+        "phase"])]
+    collectives: Option<PathBuf>,
+    /// A variable of the environment of listed collectives (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE", requires = "collectives")]
+    both_env: Vec<String>,
     /// Change a key of the recipe, such as recipe.hidden_size=64 (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -110,30 +129,98 @@ struct HashArgs {
 }
 
 pub(super) fn run(args: &PlanArgs) -> Exit {
-    let (given, done) = match &args.what {
-        What::Show(args) => (&args.given, show(args)),
-        What::Diff(args) => (&args.given, diff(args)),
-        What::Pin(args) => (&args.given, pin::run(args)),
-        What::Hash(args) => (&args.given, hash(args)),
-    };
-    done.unwrap_or_else(|found| {
-        match given.format {
-            ObjectFormat::Human => warn(&found),
-            ObjectFormat::Json => {
-                let findings: Vec<_> = found.iter().map(Diagnostic::to_json).collect();
-                let file = given.recipe.display().to_string();
-                if !output::write_json(&json!({ "file": file, "findings": findings })) {
-                    return Exit::Internal;
-                }
+    match &args.what {
+        What::Show(args) => told(&args.given, show(args)),
+        What::Diff(args) => told(&args.given, diff(args)),
+        What::Pin(args) => told(&args.given, pin::run(args)),
+        What::Hash(args) => told(&args.given, hash(args)),
+        What::Identify(args) => identify::run(args),
+        What::Probe(args) => probe::run(args),
+        What::Test(args) => test::run(args),
+    }
+}
+
+fn told(given: &GivenJob, done: Result<Exit, Vec<Diagnostic>>) -> Exit {
+    done.unwrap_or_else(|found| refused(given.format, &given.name(), &found))
+}
+
+/// Says what is wrong with the input.
+fn refused(format: ObjectFormat, file: &str, found: &[Diagnostic]) -> Exit {
+    match format {
+        ObjectFormat::Human => warn(found),
+        ObjectFormat::Json => {
+            let findings: Vec<_> = found.iter().map(Diagnostic::to_json).collect();
+            if !output::write_json(&json!({ "file": file, "findings": findings })) {
+                return Exit::Internal;
             }
         }
-        Exit::Usage
-    })
+    }
+    Exit::Usage
+}
+
+/// What plans are asked for: a job, or collectives that were listed.
+enum Subject {
+    Job(Box<Recipe>),
+    List(Listed),
+}
+
+impl Subject {
+    /// With other variables in its environment.
+    fn changed(&self, env: &[String]) -> Result<Subject, Vec<Diagnostic>> {
+        let variables = variables(env)?;
+        Ok(match self {
+            Subject::Job(recipe) => {
+                let mut recipe = recipe.clone();
+                recipe.env.extend(variables);
+                Subject::Job(recipe)
+            }
+            Subject::List(list) => {
+                let mut list = list.clone();
+                list.facts.env.extend(variables);
+                Subject::List(list)
+            }
+        })
+    }
+
+    fn plans(&self, given: &GivenJob, topology: &Path) -> Result<JobPlans, Vec<Diagnostic>> {
+        let library = given.backend.map(Backend::from);
+        let allocation = match self {
+            Subject::Job(recipe) => placed(topology, recipe)?,
+            Subject::List(list) => placed_any(topology, list.world)?,
+        };
+        let name = allocation.name.clone();
+        let found = match (self, library) {
+            (Subject::Job(recipe), Some(library)) => JobPlans::by(library, recipe, allocation),
+            (Subject::Job(recipe), None) => JobPlans::of(recipe, allocation),
+            (Subject::List(list), library) => JobPlans::of_list(
+                library.unwrap_or(Backend::Nccl),
+                &list.facts,
+                list.communicators.clone(),
+                list.collectives.clone(),
+                allocation,
+            ),
+        };
+        found.map_err(|error| no_plan(given, &format!("{error} (on {name})")))
+    }
 }
 
 impl GivenJob {
+    /// What plans are asked for; its warnings are told.
+    fn subject(&self) -> Result<Subject, Vec<Diagnostic>> {
+        let Some(path) = &self.collectives else {
+            return Ok(Subject::Job(Box::new(self.recipe()?)));
+        };
+        let mut list = Listed::read(path).map_err(|finding| vec![*finding])?;
+        list.facts.env.extend(variables(&self.both_env)?);
+        Ok(Subject::List(list))
+    }
+
     /// The job; its warnings are told.
     fn recipe(&self) -> Result<Recipe, Vec<Diagnostic>> {
+        let Some(path) = &self.recipe else {
+            let message = "what pins plans is asked of a recipe, not of a list of collectives";
+            return Err(vec![Diagnostic::error("usage", message)]);
+        };
         let overrides = Overrides {
             set: self.set.clone(),
             world: self.job.world,
@@ -141,28 +228,19 @@ impl GivenJob {
             phase: self.job.phase.clone(),
             ..Overrides::default()
         };
-        let job = Job::load(&self.recipe, &overrides)?;
+        let job = Job::load(path, &overrides)?;
         warn(&job.warnings);
         Ok(job.recipe)
     }
 
     fn name(&self) -> String {
-        self.recipe.display().to_string()
+        let path = self.recipe.as_ref().or(self.collectives.as_ref());
+        path.map_or(String::new(), |path| path.display().to_string())
     }
 
     fn is_json(&self) -> bool {
         self.format == ObjectFormat::Json
     }
-}
-
-fn plans(given: &GivenJob, recipe: &Recipe, topology: &Path) -> Result<JobPlans, Vec<Diagnostic>> {
-    let allocation = placed(topology, recipe)?;
-    let name = allocation.name.clone();
-    let found = match given.backend {
-        Some(library) => JobPlans::by(library.into(), recipe, allocation),
-        None => JobPlans::of(recipe, allocation),
-    };
-    found.map_err(|error| no_plan(given, &format!("{error} (on {name})")))
 }
 
 fn no_plan(given: &GivenJob, message: &str) -> Vec<Diagnostic> {
@@ -177,8 +255,7 @@ fn written(is_written: bool, exit: Exit) -> Result<Exit, Vec<Diagnostic>> {
 
 fn show(args: &ShowArgs) -> Result<Exit, Vec<Diagnostic>> {
     let given = &args.given;
-    let recipe = given.recipe()?;
-    let plans = plans(given, &recipe, &args.topology)?;
+    let plans = given.subject()?.plans(given, &args.topology)?;
     let name = given.name();
     let named = NamedPlans {
         recipe: &name,
@@ -253,9 +330,9 @@ fn diff(args: &DiffArgs) -> Result<Exit, Vec<Diagnostic>> {
             return Err(vec![Diagnostic::error("usage", message)]);
         }
     };
-    let recipe = given.recipe()?;
-    let other = changed(&recipe, &args.env)?;
-    let (a, b) = (plans(given, &recipe, first)?, plans(given, &other, second)?);
+    let subject = given.subject()?;
+    let other = subject.changed(&args.env)?;
+    let (a, b) = (subject.plans(given, first)?, other.plans(given, second)?);
     let name = given.name();
     let side = |plans, changes| NamedPlans {
         recipe: &name,
@@ -277,17 +354,16 @@ fn diff(args: &DiffArgs) -> Result<Exit, Vec<Diagnostic>> {
     written(is_written, exit)
 }
 
-/// The recipe with other variables in its environment.
-fn changed(recipe: &Recipe, env: &[String]) -> Result<Recipe, Vec<Diagnostic>> {
-    let mut changed = recipe.clone();
-    for text in env {
+/// Variables that plans follow, of `NAME=VALUE`.
+fn variables(env: &[String]) -> Result<Vec<(String, String)>, Vec<Diagnostic>> {
+    let pair = |text: &String| {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        if !text.contains('=') || !SIMULATED.contains(&name) {
-            return Err(vec![no_such_variable(text, name)]);
+        match text.contains('=') && SIMULATED.contains(&name) {
+            true => Ok((name.to_string(), value.to_string())),
+            false => Err(vec![no_such_variable(text, name)]),
         }
-        changed.env.insert(name.to_string(), value.to_string());
-    }
-    Ok(changed)
+    };
+    env.iter().map(pair).collect()
 }
 
 /// A variable of which no plan is made must not look as if it changed none.
@@ -309,8 +385,7 @@ fn no_such_variable(text: &str, name: &str) -> Diagnostic {
 
 fn hash(args: &HashArgs) -> Result<Exit, Vec<Diagnostic>> {
     let given = &args.given;
-    let recipe = given.recipe()?;
-    let plans = plans(given, &recipe, &args.topology)?;
+    let plans = given.subject()?.plans(given, &args.topology)?;
     let hash = hex(&plans.hash());
     let is_written = match given.is_json() {
         true => output::write_json(&json!({

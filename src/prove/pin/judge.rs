@@ -141,9 +141,8 @@ impl Judge<'_> {
     }
 
     /// Builds the plans of every machine under every choice. Those that differ from the first in
-    /// one of the two come first, so that what is told apart is told by one thing. Of machines on
-    /// which the groups have the same rings and trees, all of a machine that a plan is made
-    /// of, the first stands for all.
+    /// one of the two come first, so that what is told apart is told by one thing. A plan is made
+    /// of rings and trees: of machines on which the groups have the same, the first stands for all.
     fn compared(
         &self,
         collective: &StepCollective,

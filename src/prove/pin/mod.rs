@@ -2,8 +2,8 @@
 //! free placements and unset variables leave open.
 //!
 //! Nothing is stated from a table: each set of settings is applied, and the plans are built again
-//! in every way that it leaves open. All sets are tried in the order of their size, so one that is
-//! found is minimal because each of its subsets was tried before it.
+//! in every way that it leaves open. All sets are tried in the order of their size, so a set that
+//! is found is minimal: each of its subsets was tried before it.
 
 mod cost;
 mod judge;
@@ -18,7 +18,7 @@ use cost::Tally;
 use judge::Judge;
 
 use crate::plan::{Backend, Request, Selector};
-use crate::prove::job_plans::{Groups, JobPlanError, beyond, environment, listed};
+use crate::prove::job_plans::{Facts, Groups, JobPlanError, beyond, environment, listed};
 use crate::recipe::{DistributedBackend, Recipe};
 use crate::topology::Allocation;
 use crate::train::StepCollective;
@@ -155,10 +155,25 @@ impl Search {
             ways,
             cost: self.cost(&configured)?,
             beyond: match self.backend {
-                Backend::Nccl => beyond(&configured.recipe, groups),
+                Backend::Nccl => self.beyond(&configured, groups),
                 _ => Vec::new(),
             },
         }))
+    }
+
+    /// What no plan is made of, and what is taken for granted of the sides.
+    fn beyond(&self, configured: &Configured, groups: Groups) -> Vec<String> {
+        let mut list = beyond(&Facts::of(&configured.recipe), groups);
+        for one in configured
+            .sides
+            .iter()
+            .flat_map(|side| &side.allocation.assumes)
+        {
+            if !list.contains(one) {
+                list.push(one.clone());
+            }
+        }
+        list
     }
 
     /// Whether all collectives are so; those after the first that is not are not judged.

@@ -285,6 +285,7 @@ impl Hosts {
                 topology,
                 placement: Placement { slots },
                 recorded: Recorded::default(),
+                assumes: Vec::new(),
             }),
             notes,
         }

@@ -342,5 +342,6 @@ fn placed(
         name,
         placement: Placement { slots },
         recorded,
+        assumes: Vec::new(),
     }
 }
