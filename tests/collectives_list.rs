@@ -198,6 +198,7 @@ fn what_is_wrong_is_said_with_its_place() {
     };
     assert!(own("operation", json!("all-reduc")).contains("unknown variant"));
     assert!(own("elements", json!(0)).contains("at least one element"));
+    assert!(own("elements", json!(u64::MAX / 4)).contains("more than 4398046511104 elements"));
     assert!(own("groups", json!([[0, 1], [2]])).contains("the same number of ranks"));
     assert!(own("groups", json!([[0, 0]])).contains("none twice"));
     assert!(own("groups", json!([])).contains("no groups"));

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::names::{counted, grouped};
+use crate::plan::PLAN_BASIS;
 use crate::prove::pin::{Cost, Judged, Pinned, Pins, Setting, Unpinned};
 use crate::topology::Allocation;
 
@@ -25,7 +26,7 @@ impl NamedPins<'_> {
         let names = self.allocations.iter().map(|one| &*one.name);
         let names = names.collect::<Vec<_>>().join(", ");
         let free = match self.any_placement {
-            true => ", ranks on any of their GPUs",
+            true => ", any rank on any GPU of the job",
             false => "",
         };
         let world = self.allocations[0].placement.world();
@@ -36,6 +37,7 @@ impl NamedPins<'_> {
             (_, Some((settings, left))) => self.unpinned(&mut text, settings, left),
             _ => {}
         }
+        let _ = writeln!(text, "basis: {PLAN_BASIS}");
         text
     }
 
@@ -140,7 +142,7 @@ impl NamedPins<'_> {
             "topologies": names.collect::<Vec<_>>(),
             "any_placement": self.any_placement,
             "world_size": self.allocations[0].placement.world(),
-            "basis": crate::plan::PLAN_BASIS,
+            "basis": PLAN_BASIS,
             "is_pinned": !self.pins.sets.is_empty(),
             "collectives": self.pins.collectives,
             "tried": self.pins.tried,

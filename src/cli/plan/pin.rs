@@ -20,7 +20,7 @@ pub(super) struct PinArgs {
     /// Where the ranks may run (may be repeated)
     #[arg(long, value_name = "FILE", required = true, num_args = 1)]
     topology: Vec<PathBuf>,
-    /// Ranks may be on any GPUs of a topology, not only as the file has them
+    /// Any rank may be on any GPU of the job, not only as the file has them; spare GPUs stay spare
     #[arg(long)]
     any_placement: bool,
 }

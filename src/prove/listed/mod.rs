@@ -18,6 +18,8 @@ use crate::world::{Communicator, GroupId};
 
 /// Bytes of the largest list that is read.
 const BYTES_MAX: u64 = 256 << 20;
+/// Elements of the largest buffer: its bytes, and what passes 65,536 ranks, fit 64 bits.
+const ELEMENTS_MAX: u64 = 1 << 42;
 /// Collectives of the longest list, and ranks of all their groups together.
 const COLLECTIVES_MAX: usize = 100_000;
 const MEMBERS_MAX: usize = 16 << 20;
@@ -127,6 +129,9 @@ impl<'a> List<'a> {
         }
         if entry.elements == 0 || entry.times == 0 {
             return Err(bad("expected at least one element and one time".to_string()));
+        }
+        if entry.elements > ELEMENTS_MAX || entry.times > ELEMENTS_MAX {
+            return Err(bad(format!("more than {ELEMENTS_MAX} elements or times")));
         }
         let Some((_, first)) = entry.groups.first() else {
             return Err(bad("no groups".to_string()));

@@ -58,8 +58,8 @@ pub struct Pins {
     pub collectives: usize,
 }
 
-/// Finds what pins a job that may run on any of `allocations`; with `free_placement` its ranks on
-/// any GPUs of them.
+/// Finds what pins a job that may run on any of `allocations`; with `free_placement` its ranks in
+/// any order on the GPUs that they have there.
 ///
 /// # Errors
 /// A job without a list of collectives, or variables that NCCL does not read.
