@@ -1,6 +1,7 @@
 //! One outcome, written for people, for programs and for test dashboards.
 
 pub mod baseline;
+pub mod change;
 pub mod doctor;
 mod exit;
 mod expected;
