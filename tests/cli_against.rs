@@ -96,7 +96,7 @@ fn the_first_node_is_that_at_which_the_change_acts() {
             "lr = 5e-3",
             "lr = 5e-3\nadam_beta2 = 0.9",
             "optimizer",
-            Some("adamw"),
+            Some("advance"),
         ),
         ("lr = 5e-3", "lr = 5e-3\nseed = 7", "setup", None),
         ("wgrad_splits = 3", "wgrad_splits = 2", "backward", None),
