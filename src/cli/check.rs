@@ -1,9 +1,11 @@
 //! `bitproof check PATH...`
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::against::Pair;
 use super::baseline::{BaselineFlags, Known};
 use super::like::{self, LikeFlag};
 use super::output::{Output, talk};
@@ -12,9 +14,9 @@ use super::recording::{self, Steps, TraceFlags};
 use super::{JobArgs, RunArgs, faults, folder, memory, prover, regression};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::engine::EngineChoice;
-use crate::prove::CheckOptions;
 use crate::prove::outcome::Outcome;
 use crate::prove::session::CheckError;
+use crate::prove::{CheckOptions, TraceRequest};
 use crate::recipe::ReshardLayout;
 use crate::report::{Exit, Report, Requirement, replay_line};
 use crate::scenario::{Grade, Overrides, Scenario};
@@ -64,6 +66,10 @@ pub(super) struct CheckArgs {
     like: LikeFlag,
     #[command(flatten)]
     baseline: BaselineFlags,
+    /// Check this scenario as well, and say where its bits first part from those of PATH
+    #[arg(long, value_name = "OTHER",
+          conflicts_with_all = ["trace", "like", "lint_only", "list_faults"])]
+    against: Option<PathBuf>,
     #[command(flatten)]
     job: JobArgs,
     #[command(flatten)]
@@ -95,7 +101,8 @@ impl CheckArgs {
 
 pub(super) fn run(args: &CheckArgs) -> Exit {
     let paths = folder::scenarios(&args.paths);
-    let count = paths.as_ref().map_or(1, Vec::len);
+    // With `--against` there are two, and what they show beside each other.
+    let count = paths.as_ref().map_or(1, Vec::len) + 2 * usize::from(args.against.is_some());
     let mut output = Output::new(args.run.format, args.run.detail(), count);
     let named: Vec<String> = args
         .paths
@@ -114,9 +121,11 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
         checked.map_err(|finding| ("bitproof".to_owned(), finding))?;
         let known = args.baseline.open();
         let known = known.map_err(|finding| ("bitproof".to_owned(), finding))?;
-        Ok((options, paths, known))
+        let pair = pair(args, &paths);
+        let pair = pair.map_err(|finding| ("bitproof".to_owned(), finding))?;
+        Ok((options, paths, known, pair))
     });
-    let (options, paths, mut known) = match given {
+    let (options, paths, mut known, pair) = match given {
         Ok(given) => given,
         Err((name, finding)) => {
             let exit = output.refuse(name, vec![*finding], Exit::Usage);
@@ -141,24 +150,43 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
         symptom,
     };
     let mut worst = Exit::Proved;
-    for path in &paths {
-        worst = worst.max(one(&asked, path, &mut output, &mut known));
+    match pair {
+        None => {
+            for path in &paths {
+                let trace = args.trace.request(args.steps.and_then(Steps::recorded));
+                worst = worst.max(one(&asked, path, trace, (&mut output, &mut known)));
+            }
+        }
+        Some(pair) => {
+            let known = RefCell::new(&mut known);
+            worst = pair.check(&asked, &mut output, |asked, path, trace, output| {
+                one(asked, path, trace, (output, &mut known.borrow_mut()))
+            });
+        }
     }
     worst = worst.max(known.finish(worst));
     worst.max(output.finish())
 }
 
-/// What is asked of every scenario.
-struct Asked<'a> {
-    args: &'a CheckArgs,
-    options: CheckOptions,
-    /// Of a real trace, if one was given.
-    symptom: Option<Symptom>,
+/// The two scenarios of `--against`.
+fn pair(args: &CheckArgs, paths: &[PathBuf]) -> Result<Option<Pair>, Box<Diagnostic>> {
+    let Some(other) = &args.against else {
+        return Ok(None);
+    };
+    let [path] = paths else {
+        let message = format!(
+            "--against compares one scenario, and {} are named",
+            paths.len()
+        );
+        let finding = Diagnostic::error("usage", message);
+        return Err(Box::new(finding.with_help("check A --against B")));
+    };
+    Pair::of(path, other, &overrides(args)).map(Some)
 }
 
-fn one(asked: &Asked<'_>, path: &Path, output: &mut Output, known: &mut Known) -> Exit {
-    let (args, options) = (asked.args, &asked.options);
-    let overrides = Overrides {
+/// What the flags change in every scenario.
+fn overrides(args: &CheckArgs) -> Overrides {
+    Overrides {
         set: args.run.set.iter().cloned().chain(reshard(args)).collect(),
         data: args.run.data.clone(),
         seed: args.seed,
@@ -166,7 +194,25 @@ fn one(asked: &Asked<'_>, path: &Path, output: &mut Output, known: &mut Known) -
         world: args.job.world,
         grow_dp: args.job.grow_dp,
         phase: args.job.phase.clone(),
-    };
+    }
+}
+
+/// What is asked of every scenario.
+pub(super) struct Asked<'a> {
+    args: &'a CheckArgs,
+    options: CheckOptions,
+    /// Of a real trace, if one was given.
+    symptom: Option<Symptom>,
+}
+
+fn one(
+    asked: &Asked<'_>,
+    path: &Path,
+    trace: Option<TraceRequest>,
+    (output, known): (&mut Output, &mut Known),
+) -> Exit {
+    let (args, options) = (asked.args, &asked.options);
+    let overrides = overrides(args);
     let name = path.display().to_string();
     if args.lint_only {
         return lint(name, Scenario::lint(path, &overrides), output);
@@ -190,7 +236,6 @@ fn one(asked: &Asked<'_>, path: &Path, output: &mut Output, known: &mut Known) -
     }
     let bars = Bars::new(args.run.quiet);
     regression::replay_first(&scenario, options, &bars);
-    let trace = args.trace.request(args.steps.and_then(Steps::recorded));
     let checked = prover::check(scenario.clone(), options, trace.as_ref(), &bars);
     let checked = checked.and_then(|(outcome, recorded)| {
         let outcome = with_likeness(asked, &scenario, outcome)?;
@@ -205,7 +250,9 @@ fn one(asked: &Asked<'_>, path: &Path, output: &mut Output, known: &mut Known) -
             };
             let exit = report.exit;
             output.report(report);
-            let told = trace.map(|trace| recording::told(&trace, recorded, args.run.quiet));
+            let told = trace.map(|trace| {
+                recording::told(&trace, recorded, args.run.quiet || args.against.is_some())
+            });
             exit.max(told.unwrap_or(Exit::Proved))
         }
         Err(error) => not_checked(name, &scenario, (&error, &options.engine), output),

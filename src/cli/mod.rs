@@ -1,5 +1,6 @@
 //! The command line: one file a verb. Data goes to standard output, talk to standard error.
 
+mod against;
 mod baseline;
 mod check;
 mod doctor;

@@ -124,6 +124,26 @@ impl Output {
         }
     }
 
+    /// The last two scenarios, where both have a report.
+    pub fn last_two(&self) -> Option<[&Report; 2]> {
+        match &self.scenarios[..] {
+            [.., Checked::Reported(a), Checked::Reported(b)] => Some([a, b]),
+            _ => None,
+        }
+    }
+
+    /// What two scenarios show beside each other.
+    pub fn beside(&mut self, human: &str, json: &serde_json::Value, finding: Diagnostic) {
+        match self.format {
+            Format::Human => self.data(human),
+            Format::Json => self.data(&self.json(json)),
+            Format::Github => self.annotate(&[finding]),
+            Format::Sarif => self.findings.push(finding),
+            // Its cases are those of one scenario each.
+            Format::Junit => warn(&[finding]),
+        }
+    }
+
     /// Warnings about a scenario that is checked all the same. For people they are talk.
     pub fn remark(&mut self, warnings: &[Diagnostic]) {
         match self.format {

@@ -37,7 +37,7 @@ pub struct Requirement {
 
 impl Requirement {
     /// The worst grade that passes.
-    fn worst_passing(&self) -> Grade {
+    pub(super) fn worst_passing(&self) -> Grade {
         let accepted = if self.accept_input {
             Grade::ProvedOnThisInput
         } else {

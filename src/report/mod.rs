@@ -1,6 +1,7 @@
 //! One outcome, written for people, for programs and for test dashboards.
 
 pub mod baseline;
+pub mod change;
 pub mod doctor;
 mod exit;
 mod expected;
@@ -30,7 +31,7 @@ pub use refusal::{Checked, Refusal};
 pub use terminal::Detail;
 
 use crate::prove::outcome::Outcome;
-use crate::scenario::Expectation;
+use crate::scenario::{Expectation, Grade};
 use baseline::Against;
 
 /// An outcome, judged against what was asked for.
@@ -42,6 +43,8 @@ pub struct Report {
     pub exit: Exit,
     /// What is known of its findings, where a baseline was given.
     pub against: Option<Against>,
+    /// The worst grade that passes.
+    passing: Grade,
     /// The command that repeats the check.
     command: Option<String>,
     /// The flags that choose the check's engine again.
@@ -58,6 +61,7 @@ impl Report {
             expect,
             exit,
             against: None,
+            passing: requirement.worst_passing(),
             command: None,
             engine_flags: None,
             places: None,

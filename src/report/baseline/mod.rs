@@ -36,7 +36,7 @@ impl Report {
         match self.exit {
             // An expectation that is met, or a weaker proof that was accepted, is no finding.
             Exit::Proved => Named::default(),
-            _ => named::of(&self.outcome, self.exit, self.expect.as_ref()),
+            _ => named::of(&self.outcome, self.exit, self.expect.as_ref(), self.passing),
         }
     }
 

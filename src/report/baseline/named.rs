@@ -43,7 +43,14 @@ impl Named {
 }
 
 /// The findings of a check that does not pass.
-pub(super) fn of(outcome: &Outcome, exit: Exit, expect: Option<&Expectation>) -> Named {
+///
+/// `passing` is the worst grade that passes.
+pub(super) fn of(
+    outcome: &Outcome,
+    exit: Exit,
+    expect: Option<&Expectation>,
+    passing: Grade,
+) -> Named {
     let mut named = Named::default();
     if !outcome.is_checked() {
         named.never("nothing was checked");
@@ -64,7 +71,7 @@ pub(super) fn of(outcome: &Outcome, exit: Exit, expect: Option<&Expectation>) ->
     if let Some(first) = &outcome.first_divergence {
         named.add(grade.slug(), divergence(first));
     }
-    sums(outcome, &mut named);
+    sums(outcome, passing, &mut named);
     stop(outcome, &mut named);
     hazards(outcome, &mut named);
     oracles(outcome, &mut named);
@@ -124,20 +131,20 @@ fn without_step(site: &str) -> String {
 }
 
 /// Sums that part, and those that are proved for this run's inputs or by a sample only, where that
-/// is below what was asked for.
-fn sums(outcome: &Outcome, named: &mut Named) {
+/// does not pass: whatever else fails, a sum that comes to be of these is new.
+fn sums(outcome: &Outcome, passing: Grade, named: &mut Named) {
     use crate::numerics::ladder::Rung;
-    let grade = outcome.grade();
     for count in &outcome.points {
         let (family, choice) = (slug(count.family), &count.choice);
         let what = format!("{family}, {choice}, {}", slug(count.reach));
-        match count.rung {
-            None => named.add("sensitive", what),
-            Some(Rung::L5) if grade >= Grade::Bounded => named.add("bounded", what),
-            Some(rung) if !rung.holds_for_all_inputs() && grade == Grade::ProvedOnThisInput => {
-                named.add("proved-on-this-input", what);
-            }
-            Some(_) => {}
+        let (code, grade) = match count.rung {
+            None => ("sensitive", Grade::Divergent),
+            Some(Rung::L5) => ("bounded", Grade::Bounded),
+            Some(rung) if rung.holds_for_all_inputs() => continue,
+            Some(_) => ("proved-on-this-input", Grade::ProvedOnThisInput),
+        };
+        if grade > passing {
+            named.add(code, what);
         }
     }
 }
@@ -225,6 +232,26 @@ mod tests {
         }
         let names: Vec<String> = in_backticks("after step 2, `a.b` differs from `c`").collect();
         assert_eq!(names, ["a.b", "c"]);
+    }
+
+    /// A weaker proof is a finding where it does not pass, and only there.
+    #[test]
+    fn weaker_proofs_are_named_by_what_is_asked_for() {
+        use crate::numerics::ladder::Rung;
+        let mut outcome = sample::divergent();
+        let mut count = outcome.points[0].clone();
+        count.rung = Some(Rung::L1);
+        outcome.points.push(count);
+        let has = |accept_input: bool| {
+            let requirement = Requirement {
+                accept_input,
+                ..Requirement::default()
+            };
+            let named = Report::new(outcome.clone(), &requirement, None).named();
+            let mut findings = named.findings.iter();
+            findings.any(|finding| finding.code == "proved-on-this-input")
+        };
+        assert!(has(false) && !has(true));
     }
 
     /// Other numbers, the same names.

@@ -7,6 +7,7 @@
 //! pass over the skippable ones.
 
 mod description;
+mod earliest;
 mod file;
 mod frames;
 mod line;
@@ -15,6 +16,7 @@ mod unlike;
 mod whole;
 
 pub use description::{DIGEST_RULE, Header, Level, RunDescription, Stream};
+pub use earliest::{Earliest, earliest};
 pub use line::{Fingerprint, Kind, OpLine, metric_line, step_line};
 pub use recording::{Recording, RecordingError};
 pub(super) use unlike::unlike;
