@@ -120,9 +120,9 @@ fn what_enters_and_what_outlives_a_replay_is_copied() {
     let of_first: Vec<&str> = of_first.map(String::as_str).collect();
     let parameters = [
         "grad_output",
+        "self_attention.linear_proj.weight",
         "input_layernorm.weight",
         "self_attention.linear_qkv.weight",
-        "self_attention.linear_proj.weight",
         "pre_mlp_layernorm.weight",
         "mlp.linear_fc1.weight",
         "mlp.linear_fc2.weight",

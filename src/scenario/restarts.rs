@@ -36,8 +36,8 @@ fn default(steps: u32) -> Vec<Vec<u32>> {
     }
 }
 
-/// The same, but that a step is left before which no state is kept: there the parameters of the step
-/// before are gathered while it runs. The state after the first step is kept in any run.
+/// The same, but that a step is left before which no state is kept: there the parameters of the
+/// step before are gathered while it runs. The state after the first step is kept in any run.
 fn default_beside_gathers(steps: u32) -> Vec<Vec<u32>> {
     match steps {
         0 | 1 => Vec::new(),
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(restarts(65, "\"every-step\"").unwrap().len(), 64);
     }
 
-    /// The default leaves a step whose gathers overlap: without one nothing would be checked of them.
+    /// The default leaves a step whose gathers overlap: else nothing would be checked of them.
     #[test]
     fn the_default_leaves_a_gather() {
         for steps in 3..=6u32 {

@@ -46,6 +46,12 @@ pub(crate) struct Use {
 }
 
 impl Use {
+    /// Whether one command makes both. The host's read at the end of a step has the ordinal of the
+    /// command after it.
+    fn is_of(&self, other: &Use) -> bool {
+        (self.ordinal, self.epoch) == (other.ordinal, other.epoch)
+    }
+
     /// Whether this is a free that `other`, which the host issued before it, need not be behind.
     fn spares(&self, other: &Use) -> bool {
         let users = self.spared.as_ref();
@@ -402,7 +408,7 @@ impl AccessTracker {
     }
 
     fn judge(&mut self, earlier: &Arc<Use>, present: &Arc<Use>, words: (u32, u32)) {
-        let same = earlier.ordinal == present.ordinal;
+        let same = earlier.is_of(present);
         let spared = earlier.spares(present) || present.spares(earlier);
         let commute = self.clocks.mutant.is(Mutation::WritesCommute);
         let commute = commute && earlier.write && present.write;
@@ -484,7 +490,8 @@ impl AccessTracker {
         let words = (words.0 - start, words.1 - start);
         if let Some(last) = self.found.last_mut()
             && last.kind == kind
-            && (last.first.ordinal, last.second.ordinal) == (first.ordinal, second.ordinal)
+            && last.first.is_of(first)
+            && last.second.is_of(second)
             && last.words.1 == words.0
         {
             last.words.1 = words.1;

@@ -86,8 +86,7 @@ pub fn understand(
         }
     }
     rerun::resharding_bound(&rerun, (own.tp, own.pp), &values, findings);
-    let resumed = rerun.resharding;
-    open.extend(resumed.and_then(|layout| rerun.repadded(own.tp, layout)));
+    open.extend(rerun.resharding.and_then(|to| rerun.repadded(own.tp, to)));
     if findings.error_count() > errors_before {
         recipe = None;
     }

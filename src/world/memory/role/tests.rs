@@ -211,6 +211,23 @@ fn followed(programs: &[(u32, Vec<(u32, Verb)>)]) -> (Vec<Seen>, usize) {
     (found.zip(answers).collect(), used)
 }
 
+/// The host's read at the end of a step and the next command's are two places, although they have
+/// one number and their words are neighbours.
+#[test]
+fn a_read_at_the_end_of_a_step_is_no_part_of_the_next_command() {
+    let verbs = [
+        Verb::Alloc,
+        Verb::StepEnds,
+        Verb::StepEnds,
+        Verb::Record,
+        Verb::Copy(4, 0),
+    ];
+    let program = verbs.map(|verb| (0, verb)).to_vec();
+    let (seen, _) = followed(&[(0, program)]);
+    let words: Vec<(u32, u32)> = seen[0].0.iter().map(|hazard| hazard.words).collect();
+    assert_eq!(words, [(0, 4), (4, 8)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     /// Three ranks of one program, one of another that starts alike, each against a world of its
