@@ -9,7 +9,6 @@ use harness::small_options;
 use serde_json::Value;
 
 #[path = "harness/mod.rs"]
-#[allow(dead_code)]
 mod harness;
 
 const LISTS: [&str; 4] = ["gpt_tied", "gpt_350m", "gpt_untied_fp32", "gpt_8b_layers"];
