@@ -11,13 +11,13 @@ use bitproof::engine::EngineChoice;
 use bitproof::prove::check::reference_run;
 use bitproof::prove::mutation::{self, Nursery};
 use bitproof::prove::oracle::r2r;
-use bitproof::prove::recording::{Beside, Recorder, TraceRequest};
+use bitproof::prove::recording::{Recorder, TraceRequest};
 use bitproof::prove::session::Session;
 use bitproof::prove::sweep::Sweep;
 use bitproof::prove::{CheckOptions, Silent, check};
 use bitproof::scenario::{Overrides, Scenario};
 use bitproof::trace::native::Level;
-use bitproof::world::{Observer, RunOptions, Unobserved};
+use bitproof::world::{Beside, Observer, RunOptions, Unobserved};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main};
 

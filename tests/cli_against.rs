@@ -2,9 +2,12 @@
 //! from run to run.
 
 use std::path::Path;
-use std::process::Command;
 
+use process::{bitproof, ended};
 use serde_json::Value;
+
+#[path = "support/process.rs"]
+mod process;
 
 const RECIPE: &str = "
 oracles = ['R2R']
@@ -58,16 +61,8 @@ impl Place {
 }
 
 fn check(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bitproof"))
-        .args(["check", "--no-save"])
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("CLICOLOR_FORCE")
-        .output()
-        .expect("the binary starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    let code = output.status.code().expect("an exit code");
-    (code, text(output.stdout), text(output.stderr))
+    let mut command = bitproof(folder);
+    ended(command.args(["check", "--no-save"]).args(arguments))
 }
 
 #[test]

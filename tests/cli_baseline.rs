@@ -1,9 +1,11 @@
 //! `check --baseline` and `--write-baseline`: what is known passes, what is new fails, and what is
 //! no longer there is told.
 
-use std::process::Command;
-
+use process::{bitproof, ended};
 use serde_json::Value;
+
+#[path = "support/process.rs"]
+mod process;
 
 const RECIPE: &str = "
 oracles = ['R2R']
@@ -49,16 +51,8 @@ impl Place {
 
     /// The exit code, standard output and standard error.
     fn check(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_bitproof"))
-            .args(["check", "--no-save"])
-            .args(arguments)
-            .current_dir(self.0.path())
-            .env_remove("CLICOLOR_FORCE")
-            .output()
-            .expect("the binary starts");
-        let text = |bytes| String::from_utf8(bytes).expect("text");
-        let code = output.status.code().expect("an exit code");
-        (code, text(output.stdout), text(output.stderr))
+        let mut command = bitproof(self.0.path());
+        ended(command.args(["check", "--no-save"]).args(arguments))
     }
 
     fn judged(&self, arguments: &[&str], code: i32) -> Value {

@@ -1,36 +1,19 @@
 //! `bitproof plan probe` and `plan identify`, run as a user runs them.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use bitproof::numerics::Dtype;
 use bitproof::plan::identify::{Folded, Probe};
 use bitproof::plan::{Backend, Collective, Environment, Plan, Reduction, Request, Selector};
 use bitproof::topology::{Allocation, Topology};
+use plan_verb::{object, text};
 use serde_json::Value;
 
+#[path = "support/plan_verb.rs"]
+mod plan_verb;
+
 const DGX: &str = "topologies/dgx-h100-2.toml";
-
-fn plan(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bitproof"));
-    command.arg("plan").args(arguments).env("NO_COLOR", "1");
-    command.output().expect("the binary starts")
-}
-
-#[track_caller]
-fn text(arguments: &[&str], code: i32) -> String {
-    let output = plan(arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    String::from_utf8(output.stdout).expect("text") + &said
-}
-
-#[track_caller]
-fn object(arguments: &[&str], code: i32) -> Value {
-    let output = plan(&[arguments, &["--format", "json"]].concat());
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    serde_json::from_slice(&output.stdout).expect("one object")
-}
 
 /// NCCL's plan of a job's 16 ranks on two DGX, with a variable.
 fn nccl(variable: (&str, &str), collective: Collective, elements: u64) -> Plan {

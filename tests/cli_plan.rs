@@ -1,29 +1,10 @@
 //! `bitproof plan`, run as a user runs it.
 
-use std::process::{Command, Output};
-
+use plan_verb::{object, plan, text};
 use serde_json::Value;
 
-fn plan(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bitproof"));
-    command.arg("plan").args(arguments).env("NO_COLOR", "1");
-    command.output().expect("the binary starts")
-}
-
-#[track_caller]
-fn text(arguments: &[&str], code: i32) -> String {
-    let output = plan(arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    String::from_utf8(output.stdout).expect("text") + &said
-}
-
-#[track_caller]
-fn object(arguments: &[&str], code: i32) -> Value {
-    let output = plan(&[arguments, &["--format", "json"]].concat());
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    serde_json::from_slice(&output.stdout).expect("one object")
-}
+#[path = "support/plan_verb.rs"]
+mod plan_verb;
 
 const QUICKSTART: &str = "scenarios/quickstart.toml";
 const BLOCK: &str = "topologies/block-2x8.toml";

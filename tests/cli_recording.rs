@@ -1,10 +1,14 @@
 //! `bitproof check --trace` as a whole process: what is written, refused and left behind.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
+use process::{bitproof, ended};
 use serde_json::Value;
+
+#[path = "support/process.rs"]
+mod process;
 
 /// A check that takes a moment.
 const SCENARIO: &str = "
@@ -26,23 +30,9 @@ lr = 5e-3
 NCCL_ALGO = 'Ring'
 ";
 
-fn bitproof() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bitproof"));
-    command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env_remove("CLICOLOR_FORCE");
-    command
-}
-
 /// The exit code, standard output and standard error.
 fn run(arguments: &[&str]) -> (i32, String, String) {
-    let output = bitproof()
-        .args(arguments)
-        .output()
-        .expect("the binary starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    let code = output.status.code().expect("an exit code");
-    (code, text(output.stdout), text(output.stderr))
+    ended(bitproof(env!("CARGO_MANIFEST_DIR")).args(arguments))
 }
 
 /// A folder with the scenario, and the paths of what tests put beside it.
@@ -224,7 +214,7 @@ fn a_budget_that_is_spent_is_told_and_leaves_a_start() {
 fn a_killed_run_leaves_a_readable_start() {
     let place = Place::new();
     let (scenario, folder) = (place.path("s.toml"), place.path("a"));
-    let mut child = bitproof()
+    let mut child = bitproof(env!("CARGO_MANIFEST_DIR"))
         .args([
             "check",
             &scenario,

@@ -1,12 +1,14 @@
 //! `bitproof trace` as a whole process: exit codes, formats, and what documentation says of them.
 
+#[path = "support/process.rs"]
+mod process;
 #[path = "trace/synthetic.rs"]
 mod synthetic;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
+use process::{bitproof, ended};
 use serde_json::Value;
 use synthetic::{Plant, Size, run, write};
 
@@ -21,16 +23,8 @@ const ARTEFACT: [&str; 2] = [
 
 /// Runs a verb of `trace`: the exit code, standard output and standard error.
 fn trace(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bitproof"))
-        .arg("trace")
-        .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env_remove("CLICOLOR_FORCE")
-        .output()
-        .expect("the binary starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    let code = output.status.code().expect("an exit code");
-    (code, text(output.stdout), text(output.stderr))
+    let mut command = bitproof(env!("CARGO_MANIFEST_DIR"));
+    ended(command.arg("trace").args(arguments))
 }
 
 fn object(arguments: &[&str], code: i32) -> Value {

@@ -2,29 +2,19 @@
 //! flight recorder is read for what it holds.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use bitproof::plan::{Collective, Reduction};
 use bitproof::scenario::{Job, Overrides};
 use bitproof::train::{TrainOptions, step_collectives};
+use plan_verb::{object, plan};
 use serde_json::{Value, json};
+
+#[path = "support/plan_verb.rs"]
+mod plan_verb;
 
 const QUICKSTART: &str = "scenarios/quickstart.toml";
 const BLOCK: &str = "topologies/block-2x8.toml";
 const PLANE: &str = "topologies/plane2-2x8.toml";
-
-fn plan(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bitproof"));
-    command.arg("plan").args(arguments).env("NO_COLOR", "1");
-    command.output().expect("the binary starts")
-}
-
-#[track_caller]
-fn object(arguments: &[&str], code: i32) -> Value {
-    let output = plan(&[arguments, &["--format", "json"]].concat());
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    serde_json::from_slice(&output.stdout).expect("one object")
-}
 
 #[track_caller]
 fn refused(text: &str) -> String {

@@ -1,17 +1,11 @@
 //! Gradient buckets against the real torch 2.15.0 DistributedDataParallel on gloo.
 
-use std::path::PathBuf;
-
 use bitproof::job::{DdpBuckets, DdpOptions, DdpParam, GradientType, assignment, ddp_buckets};
+use golden::golden;
 use serde_json::Value;
 
-fn golden() -> Value {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let folder = std::env::var_os("BITPROOF_GOLDEN_DIR").map_or(default, PathBuf::from);
-    let path = folder.join("ddp_buckets.json");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    serde_json::from_str(&text).expect("golden files are JSON")
-}
+#[path = "support/golden.rs"]
+mod golden;
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().expect("a list")
@@ -85,7 +79,7 @@ fn shown(iteration: &Value) -> Vec<Vec<usize>> {
 
 #[test]
 fn golden_ddp_buckets_of_three_iterations() {
-    let file = golden();
+    let file = golden("ddp_buckets.json");
     let cases = list(&file["cases"]);
     assert!(cases.len() >= 25);
     let (mut compared, mut unordered) = (0, 0);
@@ -128,7 +122,7 @@ fn elements(params: &[DdpParam], iteration: &Value, label: &str) {
 
 #[test]
 fn golden_ddp_assignments_by_size() {
-    let file = golden();
+    let file = golden("ddp_buckets.json");
     let mut compared = 0;
     for case in list(&file["cases"]) {
         let params = params(case);
@@ -150,7 +144,7 @@ fn golden_ddp_assignments_by_size() {
 /// What the comparison is worth: another first limit gives other buckets in some cases.
 #[test]
 fn golden_ddp_first_bucket_matters() {
-    let file = golden();
+    let file = golden("ddp_buckets.json");
     let differ = |case: &&Value| {
         let options = DdpOptions {
             bucket_cap: Some(25 << 20),

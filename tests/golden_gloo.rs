@@ -1,26 +1,19 @@
 //! Gloo's plans, evaluated, against results of real torch.distributed on gloo.
 
-use std::path::PathBuf;
-
 use bitproof::plan::{Piece, gloo};
+use golden::{edge_table, golden};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use serde_json::Value;
 
 #[path = "support/ctr64.rs"]
 mod ctr64;
+#[path = "support/golden.rs"]
+mod golden;
 #[path = "support/sha256.rs"]
 mod sha256;
 
 use ctr64::{Format, format, hex, input};
-
-fn golden(name: &str) -> Value {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let folder = std::env::var_os("BITPROOF_GOLDEN_DIR").map_or(default, PathBuf::from);
-    let path = folder.join(name);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    serde_json::from_str(&text).expect("golden files are JSON")
-}
 
 #[inline]
 fn add_f32(a: u64, b: u64) -> u64 {
@@ -71,16 +64,7 @@ impl<'a> Case<'a> {
         } else {
             1
         };
-        let table = || {
-            let entries = file["edge_tables"][text("dtype")]
-                .as_array()
-                .expect("a table");
-            let bits = |entry: &Value| u64::from_str_radix(entry.as_str().expect("hex"), 16);
-            entries
-                .iter()
-                .map(|entry| bits(entry).expect("hex"))
-                .collect()
-        };
+        let table = || edge_table(file, text("dtype"));
         Case {
             json,
             op: text("op"),

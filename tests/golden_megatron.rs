@@ -1,25 +1,19 @@
 //! Process groups, buckets and pipeline schedules against the real megatron-core 0.19.2.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use bitproof::job::{
     BucketOptions, Buffer, DataParallelSizes, GroupKind, Layout, LayoutError, Param,
     PipelineOptions, Storage, Work, bucket_groups, buffers, groups, pipeline_schedule,
     schedule_table,
 };
+use golden::golden;
 use serde_json::Value;
 
+#[path = "support/golden.rs"]
+mod golden;
 #[path = "support/sha256.rs"]
 mod sha256;
-
-fn golden(name: &str) -> Value {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let folder = std::env::var_os("BITPROOF_GOLDEN_DIR").map_or(default, PathBuf::from);
-    let path = folder.join(name);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    serde_json::from_str(&text).expect("golden files are JSON")
-}
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().expect("a list")

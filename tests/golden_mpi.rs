@@ -3,31 +3,24 @@
 //! The repository holds all cases without their expressions; with `BITPROOF_GOLDEN_DIR` the whole
 //! file is read.
 
-use std::path::PathBuf;
-
 use bitproof::plan::Piece;
 use bitproof::plan::open_mpi::{
     AllReduce, Reduce, ReduceScatter, ReduceScatterBlock, all_reduce, reduce, reduce_scatter,
     reduce_scatter_block,
 };
+use golden::golden;
 use proptest::prelude::*;
 use rayon::prelude::*;
 use serde_json::Value;
 
 #[path = "support/ctr64.rs"]
 mod ctr64;
+#[path = "support/golden.rs"]
+mod golden;
 #[path = "support/sha256.rs"]
 mod sha256;
 
 use ctr64::{Format, format, hex, input};
-
-fn golden() -> Value {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let folder = std::env::var_os("BITPROOF_GOLDEN_DIR").map_or(default, PathBuf::from);
-    let path = folder.join("mpi_allreduce.json");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    serde_json::from_str(&text).expect("golden files are JSON")
-}
 
 struct Case<'a> {
     op: &'a str,
@@ -158,7 +151,7 @@ fn block_named(name: &str) -> ReduceScatterBlock {
 
 #[test]
 fn golden_open_mpi_results_are_reproduced_bit_for_bit() {
-    let file = golden();
+    let file = golden("mpi_allreduce.json");
     let cases = file["cases"].as_array().expect("a list");
     assert!(cases.len() >= 1376, "{} cases", cases.len());
     let failures: Vec<String> = cases
@@ -184,7 +177,7 @@ fn golden_open_mpi_results_are_reproduced_bit_for_bit() {
 /// Negative control: with the trees of another algorithm the same comparison fails.
 #[test]
 fn golden_open_mpi_results_tell_algorithms_apart() {
-    let file = golden();
+    let file = golden("mpi_allreduce.json");
     let cases = file["cases"].as_array().expect("a list");
     let mut told = 0;
     for json in cases {

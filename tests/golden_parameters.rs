@@ -1,13 +1,14 @@
 //! The order of a model's parameters against `named_parameters()` of the real megatron-core 0.19.2,
 //! whose local layers the golden models are built of.
 
-use std::path::PathBuf;
-
 use bitproof::model::{ModelShape, ModuleOrder, stage_parameters};
 use bitproof::recipe::{Normalization, PositionEmbedding};
+use golden::golden;
 use harness::small_options;
 use serde_json::Value;
 
+#[path = "support/golden.rs"]
+mod golden;
 #[path = "harness/mod.rs"]
 mod harness;
 
@@ -18,11 +19,8 @@ const KV_CHANNELS: u32 = 64;
 /// Names and sizes, in order.
 type Listed = Vec<(String, Vec<u32>)>;
 
-fn golden(name: &str) -> Listed {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let folder = std::env::var_os("BITPROOF_GOLDEN_DIR").map_or(default, PathBuf::from);
-    let text = std::fs::read_to_string(folder.join("megatron_buckets.json")).expect("it is there");
-    let file: Value = serde_json::from_str(&text).expect("golden files are JSON");
+fn listed_in(name: &str) -> Listed {
+    let file = golden("megatron_buckets.json");
     let list = file["param_lists"][name].as_array().expect("a list");
     let entry = |entry: &Value| {
         let sizes = entry[1].as_array().expect("sizes").iter();
@@ -87,7 +85,7 @@ fn listed(shape: &ModelShape) -> Listed {
 #[test]
 fn golden_parameters_of_local_layers_in_order() {
     for name in LISTS {
-        let list = golden(name);
+        let list = listed_in(name);
         assert!(list.len() > 20, "{name}");
         assert_eq!(listed(&shape_of(&list, ModuleOrder::Local)), list, "{name}");
         // The order is looked at.
@@ -102,7 +100,7 @@ fn golden_parameters_of_local_layers_in_order() {
 #[test]
 fn norms_stand_in_the_linears_of_transformer_engine() {
     for name in LISTS {
-        let list = golden(name);
+        let list = listed_in(name);
         let engine = listed(&shape_of(&list, ModuleOrder::TransformerEngine));
         let mut moved = list.clone();
         let is_of = |module: &'static str| {

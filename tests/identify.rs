@@ -1,20 +1,21 @@
 //! Which plan ran: trees are read back from probes, and real results of gloo and Open MPI name the
 //! algorithm that gave them.
 
-use std::path::PathBuf;
-
 use bitproof::numerics::Dtype;
 use bitproof::plan::identify::{
     Candidate, Folded, Identification, NotCounted, Operation, Probe, RANDOM_PROBES, Shards, Why,
     candidates, met_under, reconstruct,
 };
 use bitproof::plan::{Arithmetic, Op, Piece, Plan, Tree};
+use golden::{edge_table, golden};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use serde_json::Value;
 
 #[path = "support/ctr64.rs"]
 mod ctr64;
+#[path = "support/golden.rs"]
+mod golden;
 #[path = "support/sha256.rs"]
 mod sha256;
 
@@ -156,14 +157,6 @@ fn an_exact_sum_has_no_tree() {
     assert!(probe.plan(&read).is_none());
 }
 
-fn golden(name: &str) -> Value {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let folder = std::env::var_os("BITPROOF_GOLDEN_DIR").map_or(default, PathBuf::from);
-    let path = folder.join(name);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    serde_json::from_str(&text).expect("golden files are JSON")
-}
-
 /// A recorded call, its inputs made again.
 struct Case {
     operation: Operation,
@@ -201,16 +194,7 @@ fn case(json: &Value, file: &Value) -> Option<Case> {
     if elements > ELEMENTS_MAX {
         return None;
     }
-    let table = || {
-        let entries = file["edge_tables"][text("dtype")]
-            .as_array()
-            .expect("a table");
-        let bits = |entry: &Value| u64::from_str_radix(entry.as_str().expect("hex"), 16);
-        entries
-            .iter()
-            .map(|entry| bits(entry).expect("hex"))
-            .collect::<Vec<u64>>()
-    };
+    let table = || edge_table(file, text("dtype"));
     let edge = (text("profile") == "edge").then(table);
     let seed = json["seed"].as_u64().expect("a number");
     let format = format(text("dtype"));

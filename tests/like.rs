@@ -2,7 +2,6 @@
 //! not.
 
 use std::path::Path;
-use std::process::Command;
 
 use bitproof::Scenario;
 use bitproof::prove::CheckOptions;
@@ -16,8 +15,12 @@ use bitproof::trace::diff::compare;
 use bitproof::trace::native::Level;
 use bitproof::trace::symptom::{pair_in, symptom};
 use bitproof::world::{RunOptions, Schedule};
+use process::{bitproof, ended};
 use proptest::prelude::*;
 use serde_json::Value;
+
+#[path = "support/process.rs"]
+mod process;
 
 const DIVERGENT: &str = "tests/golden/traces/divergent";
 
@@ -46,17 +49,9 @@ fn check(text: &str, like: &str, more: &[&str]) -> (i32, String, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let scenario = folder.path().join("s.toml");
     std::fs::write(&scenario, text).expect("it is written");
-    let output = Command::new(env!("CARGO_BIN_EXE_bitproof"))
-        .args(["check", "--no-save", "--like", like])
-        .arg(&scenario)
-        .args(more)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env_remove("CLICOLOR_FORCE")
-        .output()
-        .expect("the binary starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    let code = output.status.code().expect("an exit code");
-    (code, text(output.stdout), text(output.stderr))
+    let mut command = bitproof(env!("CARGO_MANIFEST_DIR"));
+    let command = command.args(["check", "--no-save", "--like", like]);
+    ended(command.arg(&scenario).args(more))
 }
 
 fn likeness(text: &str, like: &str, code: i32) -> Value {
@@ -258,7 +253,7 @@ fn a_flipped_bit_is_not_explained() {
     for (name, text) in [("a", DDP.to_string()), ("b", format!("{DDP}{flip}"))] {
         let scenario = root.path().join(format!("{name}.toml"));
         std::fs::write(&scenario, text).unwrap();
-        let done = Command::new(env!("CARGO_BIN_EXE_bitproof"))
+        let done = bitproof(env!("CARGO_MANIFEST_DIR"))
             .args(["check", "--no-save", "-q", "--trace"])
             .arg(root.path().join("runs").join(name))
             .arg(&scenario)

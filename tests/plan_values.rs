@@ -1,17 +1,17 @@
 //! `plan test`: two plans on the same values, against an evaluator of the tests' own, and every
 //! proof of a rung against all orders.
 
-use std::process::{Command, Output};
-
 use bitproof::numerics::Dtype;
 use bitproof::numerics::ladder::Rung;
 use bitproof::plan::identify::compare;
 use bitproof::plan::{Arithmetic, Op, Piece, Plan, Tree};
+use plan_verb::{object, plan};
 use proptest::prelude::*;
-use serde_json::Value;
 
 #[path = "support/evaluate.rs"]
 mod evaluate;
+#[path = "support/plan_verb.rs"]
+mod plan_verb;
 
 use evaluate::{Build, evaluate};
 
@@ -204,19 +204,6 @@ proptest! {
             }
         }
     }
-}
-
-fn plan(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bitproof"));
-    command.arg("plan").args(arguments).env("NO_COLOR", "1");
-    command.output().expect("the binary starts")
-}
-
-#[track_caller]
-fn object(arguments: &[&str], code: i32) -> Value {
-    let output = plan(&[arguments, &["--format", "json"]].concat());
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    serde_json::from_slice(&output.stdout).expect("one object")
 }
 
 /// Four data-parallel ranks of the two shipped allocations, whose rings part.

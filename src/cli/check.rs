@@ -91,6 +91,11 @@ fn passing_grade(text: &str) -> Result<Grade, String> {
 }
 
 impl CheckArgs {
+    /// The steps that a recording is of, where not all.
+    fn recorded(&self) -> Option<(u32, u32)> {
+        self.steps.and_then(Steps::recorded)
+    }
+
     /// Readies the process for its engine. Races want the threads that a software driver has.
     pub fn prepare_process(&self) {
         if self.native_races.is_none() {
@@ -116,8 +121,7 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
     let paths = paths.map_err(|finding| (named.join(" "), finding));
     let given = options.and_then(|options| {
         let paths = paths?;
-        let window = args.steps.and_then(Steps::recorded);
-        let checked = args.trace.check(paths.len(), window);
+        let checked = args.trace.check(paths.len(), args.recorded());
         checked.map_err(|finding| ("bitproof".to_owned(), finding))?;
         let known = args.baseline.open();
         let known = known.map_err(|finding| ("bitproof".to_owned(), finding))?;
@@ -153,7 +157,7 @@ pub(super) fn run(args: &CheckArgs) -> Exit {
     match pair {
         None => {
             for path in &paths {
-                let trace = args.trace.request(args.steps.and_then(Steps::recorded));
+                let trace = args.trace.request(args.recorded());
                 worst = worst.max(one(&asked, path, trace, (&mut output, &mut known)));
             }
         }

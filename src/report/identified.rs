@@ -17,34 +17,16 @@ const LETTERS_SHOWN: usize = 300;
 
 /// What was identified of one collective.
 pub struct Identified {
-    operation: Operation,
-    dtype: Dtype,
-    ranks: u32,
-    elements: u64,
+    pub operation: Operation,
+    pub dtype: Dtype,
+    pub ranks: u32,
+    pub elements: u64,
     /// By probe inputs, not by values that happened to be there.
-    is_probed: bool,
-    found: Identification,
+    pub is_probed: bool,
+    pub found: Identification,
 }
 
 impl Identified {
-    pub fn new(
-        operation: Operation,
-        dtype: Dtype,
-        ranks: u32,
-        elements: u64,
-        is_probed: bool,
-        found: Identification,
-    ) -> Identified {
-        Identified {
-            operation,
-            dtype,
-            ranks,
-            elements,
-            is_probed,
-            found,
-        }
-    }
-
     /// 0 where one plan is left, 6 where several are or a probe could not be read, 1 where values
     /// have none.
     pub fn exit(&self) -> Exit {

@@ -235,11 +235,7 @@ fn is_unbound(understood: &Understood, layout: ReshardLayout, findings: &mut Fin
     };
     let text = layout.to_string();
     let asked = Source::new("--reshard", text.as_str());
-    findings.push(
-        Diagnostic::error("resume-refused", format!("not resumed on {layout}"))
-            .at(&Place::new(&asked, 0..text.len()), bound.words())
-            .with_help(bound.help()),
-    );
+    findings.push(bound.refusal(layout, &Place::new(&asked, 0..text.len())));
     false
 }
 

@@ -217,14 +217,26 @@ fn is_ops(path: &Path) -> Result<bool, Damage> {
     Ok(true)
 }
 
-fn run_file(folder: &Path) -> Result<Option<RunFile>, Damage> {
+/// The text of a folder's `run.json`, if it has one.
+///
+/// # Errors
+/// A file that cannot be read.
+pub(super) fn run_text(folder: &Path) -> Result<Option<Source>, Damage> {
     let path = folder.join("run.json");
     if !path.is_file() {
         return Ok(None);
     }
     let name: Arc<str> = path.display().to_string().into();
-    let refuse = |message: String| Damage::of_file("run-file", &name, message);
-    let source = Source::read(&path).map_err(|error| refuse(error.to_string()))?;
+    let read = Source::read(&path);
+    read.map(Some)
+        .map_err(|error| Damage::of_file("run-file", &name, error.to_string()))
+}
+
+fn run_file(folder: &Path) -> Result<Option<RunFile>, Damage> {
+    let Some(source) = run_text(folder)? else {
+        return Ok(None);
+    };
+    let refuse = |message: String| Damage::of_file("run-file", &source.name, message);
     let read = serde_json::from_str(&source.text);
     let run: RunFile =
         read.map_err(|error| refuse(format!("not what a recorder writes: {error}")))?;

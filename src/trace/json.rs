@@ -15,6 +15,13 @@ use super::damage::{Damage, Whereabouts};
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
+impl Text<'_> {
+    /// The same, no longer borrowed.
+    pub fn into_owned(self) -> Text<'static> {
+        Text(Cow::Owned(self.0.into_owned()))
+    }
+}
+
 impl std::ops::Deref for Text<'_> {
     type Target = str;
     fn deref(&self) -> &str {

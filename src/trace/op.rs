@@ -72,6 +72,41 @@ pub enum Unknown {
     Unsaid,
 }
 
+impl Value<'_> {
+    /// Whether these are digests of other bytes, as far as both say.
+    pub fn differs(&self, other: &Value<'_>) -> bool {
+        let (
+            Value::Digest {
+                digest: a,
+                bytes64: x,
+            },
+            Value::Digest {
+                digest: b,
+                bytes64: y,
+            },
+        ) = (self, other)
+        else {
+            return false;
+        };
+        a != b || matches!((x, y), (Some(x), Some(y)) if x != y)
+    }
+
+    pub fn is_known(&self) -> bool {
+        matches!(self, Value::Digest { .. })
+    }
+
+    /// The same, no longer borrowed from a line.
+    pub fn into_owned(self) -> Value<'static> {
+        match self {
+            Value::Digest { digest, bytes64 } => Value::Digest {
+                digest: digest.into_owned(),
+                bytes64: bytes64.map(Text::into_owned),
+            },
+            Value::Unknown(why) => Value::Unknown(why),
+        }
+    }
+}
+
 impl Default for Value<'_> {
     fn default() -> Self {
         Value::Unknown(Unknown::Unsaid)
@@ -150,20 +185,7 @@ impl Operand<'_> {
 
     /// Whether the two have other bytes, as far as both say.
     pub fn differs_in_value(&self, other: &Operand<'_>) -> bool {
-        let (
-            Value::Digest {
-                digest: a,
-                bytes64: x,
-            },
-            Value::Digest {
-                digest: b,
-                bytes64: y,
-            },
-        ) = (&self.value, &other.value)
-        else {
-            return false;
-        };
-        a != b || matches!((x, y), (Some(x), Some(y)) if x != y)
+        self.value.differs(&other.value)
     }
 
     /// Whether one side knows a value and the other does not, or not for the same reason. Whether a

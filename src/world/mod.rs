@@ -1,5 +1,6 @@
 //! The virtual cluster: ranks as threads, one coordinator, streams, memory, folds, orders.
 
+mod beside;
 pub mod command;
 pub mod error;
 pub mod exec;
@@ -10,6 +11,7 @@ pub mod order;
 pub mod rank;
 pub mod site;
 
+pub use beside::Beside;
 pub use error::{Side, WorldError};
 pub(crate) use exec::STACK_BYTES;
 pub use exec::{

@@ -132,14 +132,14 @@ fn probed(args: &IdentifyArgs, manifest: &Manifest, probe: Probe) -> Result<Iden
         allocation.as_ref(),
     );
     let found = Identification::of_probe(probe, &probe.read(&outputs), list);
-    Ok(Identified::new(
+    Ok(Identified {
         operation,
-        probe.dtype,
-        probe.ranks,
+        dtype: probe.dtype,
+        ranks: probe.ranks,
         elements,
-        true,
+        is_probed: true,
         found,
-    ))
+    })
 }
 
 fn observed(args: &IdentifyArgs) -> Result<Identified, Refused> {
@@ -174,9 +174,14 @@ fn observed(args: &IdentifyArgs) -> Result<Identified, Refused> {
     let elements = elements as u64;
     let list = candidates(operation, dtype, elements, &members, allocation.as_ref());
     let found = Identification::of_values(&shards, list);
-    Ok(Identified::new(
-        operation, dtype, ranks, elements, false, found,
-    ))
+    Ok(Identified {
+        operation,
+        dtype,
+        ranks,
+        elements,
+        is_probed: false,
+        found,
+    })
 }
 
 /// The whole buffer of each run: every rank's is the same after an all-reduce, a block of it after

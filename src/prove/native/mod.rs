@@ -16,11 +16,11 @@ use crate::numerics::Digest;
 use crate::numerics::ladder::random_order;
 use crate::prove::check::{self, CheckOptions};
 use crate::prove::outcome::Bits;
-use crate::prove::recording::{Beside, Recorder};
+use crate::prove::recording::Recorder;
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Elements, Sweep};
 use crate::world::fold::{FoldLab, FoldNode, FoldOrder};
-use crate::world::{Choice, Family, Observer, RunRecord};
+use crate::world::{Beside, Choice, Family, Observer, RunRecord};
 
 pub use found::{Judged, NativeRaces, NotRaced, OutsideModel, RaceMode, RacedFold};
 #[cfg(test)]

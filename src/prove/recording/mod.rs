@@ -2,12 +2,10 @@
 //!
 //! Of a check, the straight reference run is recorded, with the scenario's faults, and no other.
 
-mod beside;
 mod nodes;
 mod ranks;
 mod request;
 
-pub use beside::Beside;
 pub(super) use ranks::place_of;
 pub use request::{RankSet, TraceRequest, iterations};
 

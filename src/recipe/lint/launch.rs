@@ -16,6 +16,7 @@ use optimizer::{decay, gather_with_step, learning_rate, optimizer_state, param_g
 
 const VALIDATOR: &str = "validate_args, megatron/training/arguments.py";
 const CONFIG: &str = "TransformerConfig.__post_init__";
+const PARALLEL_STATE: &str = "initialize_model_parallel, megatron/core/parallel_state.py";
 const SCHEDULER: &str =
     "OptimizerParamScheduler.__init__, megatron/core/optimizer_param_scheduler.py";
 const OPTIMIZER: &str =

@@ -187,9 +187,9 @@ impl Certifier {
         let of = record.extra.get("of").unwrap_or_default().trim_matches('"');
         let outputs: Vec<Seen> = record.outputs.iter().map(Seen::of).collect();
         let message = match self.forwards.get(of) {
-            Some(forward) if forward.len() == outputs.len() && agree(forward, &outputs) => {
+            Some(forward) if agree(forward, &outputs) => {
                 let known = forward.iter().zip(&outputs);
-                let known = known.filter(|(x, y)| x.digest.is_some() && y.digest.is_some());
+                let known = known.filter(|(x, y)| x.value.is_known() && y.value.is_known());
                 self.coverage.recomputed += known.count() as u64;
                 return Ok(());
             }
@@ -245,8 +245,7 @@ fn is_half_of_two(kind: &str) -> bool {
 struct Seen {
     shape: Vec<u64>,
     dtype: String,
-    /// Nothing where no digest is known.
-    digest: Option<(String, Option<String>)>,
+    value: Value<'static>,
 }
 
 impl Seen {
@@ -254,28 +253,20 @@ impl Seen {
         Seen {
             shape: operand.shape.clone(),
             dtype: operand.dtype.to_string(),
-            digest: match &operand.value {
-                Value::Digest { digest, bytes64 } => {
-                    let bytes64 = bytes64.as_ref().map(|text| text.to_string());
-                    Some((digest.to_string(), bytes64))
-                }
-                Value::Unknown(_) => None,
-            },
+            value: operand.value.clone().into_owned(),
         }
+    }
+
+    /// Whether nothing that both know differs.
+    fn agrees(&self, again: &Seen) -> bool {
+        let is_same_tensor = self.shape == again.shape && self.dtype == again.dtype;
+        is_same_tensor && !self.value.differs(&again.value)
     }
 }
 
-/// Whether nothing that both know differs.
 fn agree(forward: &[Seen], again: &[Seen]) -> bool {
-    forward.iter().zip(again).all(|(x, y)| {
-        let is_same_tensor = x.shape == y.shape && x.dtype == y.dtype;
-        let is_other = match (&x.digest, &y.digest) {
-            (Some((a, Some(x))), Some((b, Some(y)))) => a != b || x != y,
-            (Some((a, _)), Some((b, _))) => a != b,
-            _ => false,
-        };
-        is_same_tensor && !is_other
-    })
+    let mut pairs = forward.iter().zip(again);
+    forward.len() == again.len() && pairs.all(|(x, y)| x.agrees(y))
 }
 
 /// A rank's files as one stream of lines, certified as it is read.

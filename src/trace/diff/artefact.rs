@@ -186,8 +186,7 @@ impl Apart {
 /// Whether the bytes of all that a record gives are known, and it gives something.
 fn is_digested(record: &Record<'_>) -> bool {
     let mut outputs = record.outputs.iter();
-    let is_known = |one: &Operand<'_>| matches!(one.value, Value::Digest { .. });
-    !record.outputs.is_empty() && outputs.all(is_known)
+    !record.outputs.is_empty() && outputs.all(|one| one.value.is_known())
 }
 
 /// Whether outputs may differ without the training's doing.

@@ -64,9 +64,7 @@ impl Contrast {
         let is_skipped = |at: usize| at == 0 && ops::writes_only_first(&a.name, a.inputs.len());
         for (at, (x, y)) in a.inputs.iter().zip(&b.inputs).enumerate() {
             let is_written = Value::Unknown(Unknown::WriteOnly);
-            let is_known = [x, y]
-                .iter()
-                .all(|one| matches!(one.value, Value::Digest { .. }));
+            let is_known = x.value.is_known() && y.value.is_known();
             match (is_skipped(at), x.differs_in_value(y)) {
                 (true, differs) => found.is_write_only_different |= differs,
                 (false, true) => found.inputs.push(at),

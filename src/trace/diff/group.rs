@@ -187,7 +187,7 @@ impl Given {
                 value,
                 Value::Digest { .. } | Value::Unknown(Unknown::WriteOnly)
             );
-            self.values += usize::from(matches!(value, Value::Digest { .. }));
+            self.values += usize::from(value.is_known());
         }
         self.text.push(';');
     }

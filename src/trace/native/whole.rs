@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use super::description::{FORMAT, FORMAT_VERSION, Header, RunDescription, Stream};
 use super::frames;
-use crate::diagnostic::{Source, open_regular};
+use crate::diagnostic::open_regular;
 use crate::trace::certify::runs_of;
 use crate::trace::damage::Damage;
-use crate::trace::folder::Folder;
+use crate::trace::folder::{Folder, run_text};
 
 /// What a native folder says of itself; nothing of any other folder.
 ///
@@ -24,13 +24,10 @@ pub(super) fn description(folder: &Path) -> Result<Option<RunDescription>, Damag
         format: Option<String>,
         format_version: Option<u32>,
     }
-    let path = folder.join("run.json");
-    if !path.is_file() {
+    let Some(source) = run_text(folder)? else {
         return Ok(None);
-    }
-    let name: Arc<str> = path.display().to_string().into();
-    let refuse = |message: String| Damage::of_file("run-file", &name, message);
-    let source = Source::read(&path).map_err(|error| refuse(error.to_string()))?;
+    };
+    let refuse = |message: String| Damage::of_file("run-file", &source.name, message);
     let probe: Probe = match serde_json::from_str(&source.text) {
         Ok(probe) => probe,
         // Another recorder's: who reads it says what is wrong with it.

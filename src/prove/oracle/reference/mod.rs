@@ -18,12 +18,12 @@ use std::collections::BTreeSet;
 
 use crate::prove::memory;
 use crate::prove::session::{CheckError, Session};
-use crate::world::{Observer, RunOptions, RunRecord};
+use crate::world::{Beside, Observer, RunOptions, RunRecord};
 
 pub use contribution::{Fault, Finding};
 use provenance::Provenance;
+use value::ValueWatch;
 pub(in crate::prove) use value::serial_recipe;
-use value::{Both, ValueWatch};
 pub use value::{ComparedTensor, Quantity, Values};
 
 /// Why values of a scaled loss are left out.
@@ -86,9 +86,9 @@ pub fn follow(session: &mut Session, options: &RunOptions) -> Result<Provenances
     let values = match value::without_dropout(session)? {
         None => {
             let mut watch = ValueWatch::default();
-            let mut both = Both {
-                provenance: &mut provenance,
-                values: &mut watch,
+            let mut both = Beside {
+                first: &mut provenance,
+                second: &mut watch,
             };
             let record = watched(session, options, last, &mut both)?;
             value::compare(session, &record, &watch, last)?

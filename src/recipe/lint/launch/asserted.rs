@@ -1,10 +1,9 @@
 //! What is asserted of arguments that say nothing without others, or that contradict each other,
 //! when the model, its gradients' buffers, its groups or its schedule are made.
 
-use super::{CONFIG, Found, Job, Rule, SCHEDULER, VALIDATOR};
+use super::{CONFIG, Found, Job, PARALLEL_STATE, Rule, SCHEDULER, VALIDATOR};
 use crate::diagnostic::Severity::Error;
 
-const GROUPS: &str = "initialize_model_parallel, megatron/core/parallel_state.py";
 const BUFFERS: &str = "DistributedDataParallelConfig.__post_init__, megatron/core/distributed";
 const TOKENIZER: &str = "build_tokenizer, megatron/core/tokenizers";
 
@@ -80,7 +79,7 @@ pub(in super::super) const RULES: &[Rule] = &[
         severity: Error,
         reason: "expert groups are made in every job: ranks are a multiple of expert tensor, \
             expert and pipeline parallel size",
-        source: GROUPS,
+        source: PARALLEL_STATE,
         fix: "leave `--expert-tensor-parallel-size` out, or make it a divisor",
         find: expert_ranks,
     },

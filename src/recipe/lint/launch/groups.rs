@@ -1,16 +1,14 @@
 //! What is refused when process groups, the pipeline and the gradients' buffers are made.
 
-use super::{Found, Job, Rule, VALIDATOR};
+use super::{Found, Job, PARALLEL_STATE, Rule, VALIDATOR};
 use crate::diagnostic::Severity::Error;
-
-const GROUPS: &str = "initialize_model_parallel, megatron/core/parallel_state.py";
 
 pub(in super::super) const RULES: &[Rule] = &[
     Rule {
         id: "sharp-group-alone",
         severity: Error,
         reason: "a group sums in switches where the job does",
-        source: GROUPS,
+        source: PARALLEL_STATE,
         fix: "add `--use-sharp`, or leave `--sharp-enabled-group` out",
         find: sharp_group,
     },
@@ -18,7 +16,7 @@ pub(in super::super) const RULES: &[Rule] = &[
         id: "ucc-with-one-connection",
         severity: Error,
         reason: "UCC's sends need more than one hardware queue",
-        source: GROUPS,
+        source: PARALLEL_STATE,
         fix: "leave CUDA_DEVICE_MAX_CONNECTIONS out, or use NCCL between the stages",
         find: ucc,
     },
@@ -34,7 +32,7 @@ pub(in super::super) const RULES: &[Rule] = &[
         id: "expert-tensor-ranks",
         severity: Error,
         reason: "groups of experts are made in every job, and must fit those of the other ranks",
-        source: GROUPS,
+        source: PARALLEL_STATE,
         fix: "leave `--expert-tensor-parallel-size` out",
         find: expert_tensor,
     },

@@ -461,9 +461,6 @@ pub(super) fn refused(
 
 fn of_variable(known: &Variable, value: &str) -> (Verdict, String) {
     match known.effect {
-        Effect::Open(what) if known.open(value).is_some() => {
-            (Verdict::Replaced, format!("not covered: {what}"))
-        }
         Effect::Open(_) | Effect::Needs(_) if known.is_inert(value) => {
             let reason = "nothing follows from it at this value";
             (Verdict::NoBits, reason.to_string())

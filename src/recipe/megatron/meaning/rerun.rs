@@ -89,11 +89,7 @@ pub(super) fn resharding_bound(
     let Some(bound) = rerun.bound_to_layout(own, layout) else {
         return;
     };
-    findings.push(
-        Diagnostic::error("resume-refused", format!("not resumed on {layout}"))
-            .at(values.place(bound.dest()), bound.words())
-            .with_help(bound.help()),
-    );
+    findings.push(bound.refusal(layout, values.place(bound.dest())));
 }
 
 /// Arguments by which a run that loads a checkpoint leaves parts of it out.

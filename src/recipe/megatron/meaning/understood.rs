@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::fields::CaseFields;
-use crate::diagnostic::Place;
+use crate::diagnostic::{Diagnostic, Place};
 use crate::recipe::{Recipe, ReshardLayout};
 
 /// What becomes of an argument or a variable.
@@ -135,10 +135,26 @@ pub struct Rerun {
     /// What of the job holds for its own layout only.
     #[serde(skip)]
     pub bound: Vec<Bound>,
-    /// The words of the vocabulary and the unit that it is padded by, where padding follows from
-    /// the layout.
+    /// How the vocabulary is padded, where that follows from the layout.
     #[serde(skip)]
-    pub padding: Option<(u64, u64)>,
+    pub padding: Option<Padding>,
+}
+
+/// A vocabulary that is padded to a multiple of `unit` for each tensor-parallel rank
+/// (`vocab_size_with_padding`, `megatron/training/utils.py`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Padding {
+    pub words: u64,
+    /// Above 0.
+    pub unit: u64,
+}
+
+impl Padding {
+    /// The padded size on `tp` tensor-parallel ranks.
+    pub fn padded(self, tp: u32) -> u64 {
+        let multiple = self.unit.saturating_mul(u64::from(tp.max(1)));
+        self.words.div_ceil(multiple).saturating_mul(multiple)
+    }
 }
 
 /// What cannot be resumed on another layout.
@@ -163,7 +179,14 @@ impl Bound {
         }
     }
 
-    pub fn words(self) -> &'static str {
+    /// That the job is not resumed on `layout`, asked for at `place`.
+    pub fn refusal(self, layout: ReshardLayout, place: &Place) -> Diagnostic {
+        Diagnostic::error("resume-refused", format!("not resumed on {layout}"))
+            .at(place, self.words())
+            .with_help(self.help())
+    }
+
+    fn words(self) -> &'static str {
         match self {
             Bound::Format => "a checkpoint in the torch format is of one layout",
             Bound::Samples => {
@@ -177,7 +200,7 @@ impl Bound {
         }
     }
 
-    pub fn help(self) -> &'static str {
+    fn help(self) -> &'static str {
         match self {
             Bound::Format => "use `--ckpt-format torch_dist`",
             Bound::Samples => "add `--no-data-sharding`, or use `--dataloader-type single`",
@@ -205,12 +228,9 @@ impl Rerun {
     /// What a resume on `layout` leaves open where its tensor parallelism pads the vocabulary to
     /// another size than the job's own, `tp`.
     pub fn repadded(&self, tp: u32, layout: ReshardLayout) -> Option<String> {
-        let (words, unit) = self.padding?;
-        let padded = |ranks: u32| {
-            let multiple = unit.saturating_mul(u64::from(ranks.max(1)));
-            words.div_ceil(multiple).saturating_mul(multiple)
-        };
-        let (own, other) = (padded(tp), padded(layout.tensor_model_parallel_size));
+        let padding = self.padding?;
+        let own = padding.padded(tp);
+        let other = padding.padded(layout.tensor_model_parallel_size);
         (own != other).then(|| {
             format!(
                 "the vocabulary on {layout}: Megatron-LM pads it to {other} words there and to \

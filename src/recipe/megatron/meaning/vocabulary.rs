@@ -1,6 +1,6 @@
 //! The padded vocabulary (`vocab_size_with_padding`, `megatron/training/utils.py`).
 
-use super::understood::Derivation;
+use super::understood::{Derivation, Padding};
 use super::values::Values;
 use crate::diagnostic::{Diagnostic, Findings};
 
@@ -20,7 +20,6 @@ const UNIT: &str = "make_vocab_size_divisible_by";
 
 /// The padded size, and how it was found.
 pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (u64, Derivation) {
-    let natural = |dest: &str| values.integer(dest).and_then(|n| u64::try_from(n).ok());
     let derive = |value: u64, reason: String| {
         let derivation = Derivation {
             key: "padded_vocab_size",
@@ -29,48 +28,53 @@ pub(super) fn padded(values: &Values<'_>, tp: u32, findings: &mut Findings) -> (
         };
         (value, derivation)
     };
-    if let Some(padded) = natural("padded_vocab_size").filter(|size| *size > 0) {
+    if let Some(padded) = natural(values, "padded_vocab_size").filter(|size| *size > 0) {
         return derive(padded, "--padded-vocab-size".to_string());
     }
-    let (size, source) = size(values, findings);
-    let extra = natural("vocab_extra_ids").filter(|_| has_extra_ids(values));
-    let size = size.saturating_add(extra.unwrap_or(0));
+    let (words, source) = words(values, findings);
     if !values.flag("pad_vocab_size") {
-        return derive(size, format!("{source}, not padded"));
+        return derive(words, format!("{source}, not padded"));
     }
-    let unit = match natural(UNIT) {
-        Some(unit) if unit > 0 => unit,
-        _ => {
-            let place = values.place(UNIT);
-            findings.push(
-                Diagnostic::error("out-of-range", "a vocabulary in multiples of nothing")
-                    .at(place, "expected a whole number above 0")
-                    .with_note("Megatron divides by it (vocab_size_with_padding)")
-                    .with_help("leave it out: 128 is the default"),
-            );
-            128
-        }
-    };
-    let multiple = unit.saturating_mul(u64::from(tp.max(1)));
-    let padded = size.div_ceil(multiple).saturating_mul(multiple);
+    let unit = unit(values).unwrap_or_else(|| {
+        let place = values.place(UNIT);
+        findings.push(
+            Diagnostic::error("out-of-range", "a vocabulary in multiples of nothing")
+                .at(place, "expected a whole number above 0")
+                .with_note("Megatron divides by it (vocab_size_with_padding)")
+                .with_help("leave it out: 128 is the default"),
+        );
+        128
+    });
     derive(
-        padded,
+        Padding { words, unit }.padded(tp),
         format!("{source}, padded to a multiple of {unit} x tensor_model_parallel_size {tp}"),
     )
 }
 
-/// The words of the vocabulary, and the unit that it is padded to a multiple of for each
-/// tensor-parallel rank; nothing where its size is said, or not padded.
-pub(super) fn padding(values: &Values<'_>) -> Option<(u64, u64)> {
-    let natural = |dest: &str| values.integer(dest).and_then(|n| u64::try_from(n).ok());
-    let is_said = natural("padded_vocab_size").is_some_and(|size| size > 0);
+/// How the vocabulary is padded; nothing where its size is said, or is not padded.
+pub(super) fn padding(values: &Values<'_>) -> Option<Padding> {
+    let is_said = natural(values, "padded_vocab_size").is_some_and(|size| size > 0);
     if is_said || !values.flag("pad_vocab_size") {
         return None;
     }
-    let (size, _) = size(values, &mut Findings::default());
-    let extra = natural("vocab_extra_ids").filter(|_| has_extra_ids(values));
-    let unit = natural(UNIT).filter(|unit| *unit > 0)?;
-    Some((size.saturating_add(extra.unwrap_or(0)), unit))
+    let (words, _) = words(values, &mut Findings::default());
+    let unit = unit(values)?;
+    Some(Padding { words, unit })
+}
+
+fn natural(values: &Values<'_>, dest: &str) -> Option<u64> {
+    values.integer(dest).and_then(|n| u64::try_from(n).ok())
+}
+
+fn unit(values: &Values<'_>) -> Option<u64> {
+    natural(values, UNIT).filter(|unit| *unit > 0)
+}
+
+/// The words of the tokenizer with those that are added, before padding.
+fn words(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
+    let (size, source) = size(values, findings);
+    let extra = natural(values, "vocab_extra_ids").filter(|_| has_extra_ids(values));
+    (size.saturating_add(extra.unwrap_or(0)), source)
 }
 
 /// Whether the tokenizer takes `--vocab-extra-ids`: the legacy ones of these kinds
@@ -101,8 +105,7 @@ fn added(tokenizer: &str, values: &Values<'_>) -> u64 {
 }
 
 fn size(values: &Values<'_>, findings: &mut Findings) -> (u64, String) {
-    let said = values.integer("vocab_size");
-    let said = said.and_then(|said| u64::try_from(said).ok());
+    let said = natural(values, "vocab_size");
     let Some(tokenizer) = values.text("tokenizer_type") else {
         return (
             GPT2,

@@ -53,7 +53,7 @@ use bound::ratio;
 pub use serial::NoModel;
 pub(in crate::prove) use serial::recipe as serial_recipe;
 use step::Comparison;
-pub(super) use watch::{Both, ValueWatch};
+pub(super) use watch::ValueWatch;
 
 /// Values against those of a serial model.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::engine::{Engine, EngineError};
-use crate::prove::oracle::reference::provenance::Provenance;
 use crate::world::fold::{FoldLab, FoldNode};
-use crate::world::{CopyNode, Family, LaunchNode, Observer, UploadNode};
+use crate::world::{Family, LaunchNode, Observer};
 
 /// Bits by (step, rank).
 pub(super) type ByRank = BTreeMap<(u32, u32), Vec<u32>>;
@@ -77,43 +76,5 @@ impl Observer for ValueWatch {
             self.clips.insert(key, engine.read(clip)?);
         }
         Ok(())
-    }
-}
-
-/// One run, watched for who contributes and for values.
-pub(in crate::prove::oracle::reference) struct Both<'a> {
-    pub provenance: &'a mut Provenance,
-    pub values: &'a mut ValueWatch,
-}
-
-impl Observer for Both<'_> {
-    fn on_fold(&mut self, node: &FoldNode, lab: &mut FoldLab<'_>) -> Result<(), EngineError> {
-        self.provenance.on_fold(node, lab)?;
-        self.values.on_fold(node, lab)
-    }
-
-    fn on_launch(
-        &mut self,
-        node: &LaunchNode<'_>,
-        engine: &mut dyn Engine,
-    ) -> Result<(), EngineError> {
-        self.provenance.on_launch(node, engine)?;
-        self.values.on_launch(node, engine)
-    }
-
-    fn on_copies(
-        &mut self,
-        copies: &[CopyNode<'_>],
-        engine: &mut dyn Engine,
-    ) -> Result<(), EngineError> {
-        self.provenance.on_copies(copies, engine)
-    }
-
-    fn on_upload(
-        &mut self,
-        node: &UploadNode<'_>,
-        engine: &mut dyn Engine,
-    ) -> Result<(), EngineError> {
-        self.provenance.on_upload(node, engine)
     }
 }
