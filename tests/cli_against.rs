@@ -79,7 +79,10 @@ fn what_changes_nothing_is_said_to() {
     );
     assert!(change["records"].as_u64() > Some(100), "{change}");
     let (_, text, _) = place.check(&[]);
-    assert!(text.contains("b.toml changes no bit of a.toml"), "{text}");
+    assert!(
+        text.contains("b.toml changes no bit of a.toml's straight run"),
+        "{text}"
+    );
     assert!(text.contains("from run to run a.toml is proved"), "{text}");
 }
 
@@ -142,6 +145,28 @@ fn what_varies_from_run_to_run_is_kept_apart() {
         text.contains("from run to run b.toml is divergent, first at"),
         "{text}"
     );
+}
+
+/// What a checkpoint leaves out shows after a restart alone, and in no record of the straight run.
+#[test]
+fn what_acts_in_resumed_runs_is_no_change_without_effect() {
+    let place = Place::new("steps = 2", "steps = 2\nfault.omit_component = 'exp-avg'");
+    for name in ["a.toml", "b.toml"] {
+        let file = place.0.path().join(name);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = text.replace("oracles = ['R2R']\n", "oracles = ['RES']\n");
+        std::fs::write(&file, format!("{text}\n[checkpoint]\nrestarts = [[1]]\n")).unwrap();
+    }
+    let (change, code) = place.change();
+    assert_eq!((code, &change["alters_bits"]), (1, &false.into()));
+    let only = change["b"]["only_here"].as_array().expect("a list");
+    assert!(!only.is_empty(), "{change}");
+    assert_eq!(change["a"]["only_here"], serde_json::json!([]), "{change}");
+    let (_, text, _) = place.check(&[]);
+    assert!(text.contains("acts in other runs"), "{text}");
+    assert!(text.contains("only b.toml: "), "{text}");
+    let (_, github, _) = place.check(&["--format", "github"]);
+    assert!(github.contains("change-acts-elsewhere"), "{github}");
 }
 
 /// The same job on two allocations: where the check of both, which knows of neither run, says that

@@ -109,7 +109,7 @@ impl Pair {
         let first = earliest([&x, &y], &comparison).map_err(|damage| told(&[damage]))?;
         Ok(Change {
             paths: self.paths.each_ref().map(|path| path.display().to_string()),
-            outcomes: [&a.outcome, &b.outcome],
+            reports: [a, b],
             records: comparison.records,
             first,
         })

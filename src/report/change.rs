@@ -1,8 +1,12 @@
 //! What an intended change does: where the bits of two scenarios part first, apart from what
 //! varies from run to run.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
+use super::Report;
+use super::baseline::Finding;
 use super::names::ranks;
 use crate::diagnostic::Diagnostic;
 use crate::prove::outcome::Outcome;
@@ -10,12 +14,15 @@ use crate::scenario::Grade;
 use crate::trace::diff::{Difference, Divergence, Role};
 use crate::trace::native::Earliest;
 
+/// Findings of one side that are told in sentences; JSON has all.
+const FINDINGS_TOLD: usize = 8;
+
 /// Two checked scenarios, and where their reference runs part.
 #[derive(Clone, Debug)]
 pub struct Change<'a> {
     /// As they were named.
     pub paths: [String; 2],
-    pub outcomes: [&'a Outcome; 2],
+    pub reports: [&'a Report; 2],
     /// Records that agree, of all ranks.
     pub records: u64,
     /// Nothing where no record differs.
@@ -23,6 +30,32 @@ pub struct Change<'a> {
 }
 
 impl Change<'_> {
+    fn outcomes(&self) -> [&Outcome; 2] {
+        self.reports.map(|report| &report.outcome)
+    }
+
+    /// What each check finds and the other does not: what acts in restarts, other orders and
+    /// other layouts is in no record of a straight run.
+    fn own_findings(&self) -> [BTreeSet<Finding>; 2] {
+        let [a, b] = self.reports.map(Report::found);
+        [&a - &b, &b - &a]
+    }
+
+    fn without_records(&self, found: &[BTreeSet<Finding>; 2]) -> Vec<String> {
+        let [a, b] = &self.paths;
+        let mut told = vec![format!(
+            "{b} changes no bit of {a}'s straight run: all {} records of both reference runs are \
+             the same",
+            self.records
+        )];
+        if found.iter().any(|own| !own.is_empty()) {
+            told.push(
+                "it acts in other runs of the two checks: they find other things".to_string(),
+            );
+        }
+        told
+    }
+
     /// The choice of which scenario parts at that very place from run to run, by its own check.
     fn varies_there(&self) -> Vec<&str> {
         let Some(first) = &self.first else {
@@ -36,7 +69,7 @@ impl Change<'_> {
                     == (&*point.phase, &*point.scope, &*point.name)
             })
         };
-        let both = self.paths.iter().zip(self.outcomes);
+        let both = self.paths.iter().zip(self.outcomes());
         let varying = both.filter(|(_, outcome)| is_there(outcome));
         varying.map(|(path, _)| &**path).collect()
     }
@@ -44,11 +77,9 @@ impl Change<'_> {
     /// All of it in sentences.
     pub fn sentences(&self) -> Vec<String> {
         let [a, b] = &self.paths;
+        let found = self.own_findings();
         let mut told = match &self.first {
-            None => vec![format!(
-                "{b} changes no bit of {a}: all {} records of both reference runs are the same",
-                self.records
-            )],
+            None => self.without_records(&found),
             Some(first) => vec![
                 format!("{b} parts from {a} first at {}", place(first)),
                 made(&first.divergence).to_string(),
@@ -58,8 +89,12 @@ impl Change<'_> {
             "both runs are in canonical order: what varies from run to run has no part in this"
                 .to_string(),
         );
-        for (path, outcome) in self.paths.iter().zip(self.outcomes) {
+        for (path, outcome) in self.paths.iter().zip(self.outcomes()) {
             told.push(format!("from run to run {path} is {}", varies(outcome)));
+        }
+        for (path, own) in self.paths.iter().zip(&found) {
+            let own = own.iter().take(FINDINGS_TOLD);
+            told.extend(own.map(|one| format!("only {path}: {} ({})", one.what, one.code)));
         }
         for path in self.varies_there() {
             told.push(format!(
@@ -80,9 +115,11 @@ impl Change<'_> {
 
     /// For formats that list findings. A change is no failure.
     pub fn finding(&self) -> Diagnostic {
-        let code = match self.first {
-            None => "change-without-effect",
-            Some(_) => "change-acts",
+        let acts_elsewhere = self.own_findings().iter().any(|own| !own.is_empty());
+        let code = match (&self.first, acts_elsewhere) {
+            (Some(_), _) => "change-acts",
+            (None, true) => "change-acts-elsewhere",
+            (None, false) => "change-without-effect",
         };
         let mut sentences = self.sentences().into_iter();
         let first = sentences.next().unwrap_or_default();
@@ -90,12 +127,14 @@ impl Change<'_> {
     }
 
     pub fn to_json(&self) -> Value {
+        let found = self.own_findings();
         let side = |place: usize| {
-            let outcome = self.outcomes[place];
+            let outcome = &self.reports[place].outcome;
             json!({
                 "path": self.paths[place],
                 "scenario": outcome.scenario.name,
                 "grade": outcome.is_checked().then(|| outcome.grade()),
+                "only_here": found[place],
             })
         };
         let first = self.first.as_ref().map(|first| {

@@ -15,6 +15,7 @@ use crate::topology::MAX_RANKS;
 
 use super::damage::Damage;
 use super::lines::Lines;
+use super::native::Stream;
 use super::op::is_op_line;
 
 /// More files than this are no folder of traces.
@@ -81,6 +82,19 @@ impl Folder {
         }
         folder.run = run_file(path).map_err(|damage| vec![damage])?;
         Ok(folder)
+    }
+
+    /// The files of each rank of one of the two streams.
+    pub(super) fn streams(&self, stream: Stream) -> &BTreeMap<u32, Vec<PathBuf>> {
+        match stream {
+            Stream::Ops => &self.ops,
+            Stream::Boundary => &self.boundary,
+        }
+    }
+
+    /// Whether the rank has a file of either stream.
+    pub(super) fn has(&self, rank: u32) -> bool {
+        self.ops.contains_key(&rank) || self.boundary.contains_key(&rank)
     }
 
     /// Whether there is nothing to look at.

@@ -69,12 +69,8 @@ impl Recorder {
         let world = session.ranks();
         let ranks: Vec<u32> = (0..world).filter(|rank| asked.takes_rank(*rank)).collect();
         let description = describe(session, asked, &ranks);
-        let streams: &[Stream] = match asked.level {
-            Level::Metrics => &[Stream::Boundary],
-            _ => &[Stream::Ops, Stream::Boundary],
-        };
         let folder = &asked.folder;
-        let recording = Recording::begin(folder, &description, &ranks, streams, asked.budget)?;
+        let recording = Recording::begin(folder, &description, &ranks, asked.budget)?;
         Ok(Recorder {
             recording,
             level: asked.level,

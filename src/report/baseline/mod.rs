@@ -40,6 +40,11 @@ impl Report {
         }
     }
 
+    /// What the check found, whether or not it fails by it.
+    pub(super) fn found(&self) -> BTreeSet<Finding> {
+        named::of(&self.outcome, self.exit, None, self.passing).findings
+    }
+
     /// The report, which fails only on what is new.
     #[must_use]
     pub fn against(self, baseline: &Baseline) -> Report {

@@ -35,6 +35,14 @@ impl Level {
             Level::Kernel => "kernel",
         }
     }
+
+    /// The streams that every rank has.
+    pub fn streams(self) -> &'static [Stream] {
+        match self {
+            Level::Metrics => &[Stream::Boundary],
+            Level::Semantic | Level::Op | Level::Kernel => &Stream::ALL,
+        }
+    }
 }
 
 /// What was recorded, and of what.
@@ -90,6 +98,17 @@ impl RunDescription {
 pub enum Stream {
     Ops,
     Boundary,
+}
+
+impl Stream {
+    pub(super) const ALL: [Stream; 2] = [Stream::Ops, Stream::Boundary];
+
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Stream::Ops => "an op stream",
+            Stream::Boundary => "a boundary stream",
+        }
+    }
 }
 
 /// What stands at the head of a file.

@@ -87,8 +87,8 @@ impl Recording {
         refuse_full(folder)
     }
 
-    /// Makes the folder, with a file for each of `ranks` and `streams`. Of its files, no more
-    /// than `budget` bytes are written.
+    /// Makes the folder, with a file for each of `ranks` and each stream of the level. Of its
+    /// files, no more than `budget` bytes are written.
     ///
     /// # Errors
     /// A folder that holds something, or cannot be written.
@@ -96,7 +96,6 @@ impl Recording {
         folder: &Path,
         description: &RunDescription,
         ranks: &[u32],
-        streams: &[Stream],
         budget: u64,
     ) -> Result<Recording, RecordingError> {
         refuse_full(folder)?;
@@ -120,6 +119,7 @@ impl Recording {
             failure: None,
         };
         let own = description.in_header();
+        let streams = description.level.streams();
         for (rank, stream) in ranks
             .iter()
             .flat_map(|rank| streams.iter().map(move |s| (rank, s)))

@@ -40,11 +40,9 @@ fn fingerprint(value: u32) -> Fingerprint {
     }
 }
 
-const BOTH: [Stream; 2] = [Stream::Ops, Stream::Boundary];
-
 fn begin(folder: &Path, scenario: &str) -> Recording {
     let run = description(scenario);
-    Recording::begin(folder, &run, &[0, 1], &BOTH, 1 << 30).unwrap()
+    Recording::begin(folder, &run, &[0, 1], 1 << 30).unwrap()
 }
 
 fn add(recording: &mut Recording, rank: u32, iteration: u32, op: u32) {
@@ -218,7 +216,7 @@ fn a_folder_that_holds_something_is_never_recorded_into() {
     record(&empty, "a").end().unwrap();
     let refused = |path: &Path| {
         let run = description("a");
-        let begun = Recording::begin(path, &run, &[0], &BOTH, 1 << 30);
+        let begun = Recording::begin(path, &run, &[0], 1 << 30);
         begun.err().expect("it is refused").to_string()
     };
     assert!(refused(&empty).contains("already"));
@@ -237,7 +235,7 @@ fn a_budget_ends_a_recording_and_leaves_its_start() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("run");
     let run = description("a");
-    let mut recording = Recording::begin(&folder, &run, &[0], &[Stream::Ops], 20_000).unwrap();
+    let mut recording = Recording::begin(&folder, &run, &[0], 20_000).unwrap();
     for op in 0..20_000 {
         add(&mut recording, 0, 1, op);
     }
@@ -265,6 +263,48 @@ fn files_of_another_run_are_seen() {
     let c = make("c", "c");
     std::fs::copy(rank_file(&c, 0), rank_file(&c, 1)).unwrap();
     assert!(codes(&c).contains(&"other-run"), "{:?}", codes(&c));
+}
+
+/// Whole files are no whole recording where others of it, or what says which there were, are gone.
+#[test]
+fn what_was_taken_out_of_a_recording_is_seen() {
+    let root = tempfile::tempdir().unwrap();
+    let make = |name: &str| {
+        let folder = root.path().join(name);
+        record(&folder, "a").end().unwrap();
+        folder
+    };
+    let run = make("run");
+    assert_eq!(codes(&run), [] as [&str; 0]);
+    std::fs::remove_file(run.join("run.json")).unwrap();
+    assert_eq!(codes(&run), ["no-run-file"]);
+    std::fs::remove_file(rank_file(&run, 1)).unwrap();
+    std::fs::remove_file(rank_file(&run.join("boundary"), 1)).unwrap();
+    assert_eq!(codes(&run), ["no-run-file"]);
+    let boundary = make("boundary");
+    std::fs::remove_dir_all(boundary.join("boundary")).unwrap();
+    assert_eq!(codes(&boundary), ["no-stream"]);
+    let ops = make("ops");
+    for rank in 0..2 {
+        std::fs::remove_file(rank_file(&ops, rank)).unwrap();
+    }
+    assert_eq!(codes(&ops), ["no-stream"]);
+}
+
+#[test]
+fn a_single_file_is_whole_by_its_own_header() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("run");
+    record(&folder, "a").end().unwrap();
+    let file = rank_file(&folder, 1);
+    assert_eq!(codes(&file), [] as [&str; 0]);
+    let renamed = root.path().join("mine.jsonl.zst");
+    std::fs::copy(&file, &renamed).unwrap();
+    assert_eq!(codes(&renamed), [] as [&str; 0]);
+    let whole = std::fs::read(&file).unwrap();
+    let end = whole.len() - super::frames::END_BYTES;
+    std::fs::write(&renamed, &whole[..end]).unwrap();
+    assert_eq!(codes(&renamed), ["unfinished-run"]);
 }
 
 /// Cut or changed anywhere, a file is not trusted, or it says the same (zstd has a bit that no

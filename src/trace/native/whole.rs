@@ -51,50 +51,101 @@ pub(in crate::trace) fn complaints(
     folder: &Folder,
     read: impl Fn(Stream, u32) -> Option<u64>,
 ) -> Vec<Damage> {
-    let run = match description(&folder.path) {
-        Ok(Some(run)) => run,
-        Ok(None) => return Vec::new(),
+    let described = match description(&folder.path) {
+        Ok(described) => described,
         Err(damage) => return vec![damage],
     };
-    let own = run.in_header();
     let mut found = Vec::new();
+    let alone = described.is_none().then(|| undescribed(folder));
+    let (run, own_rank) = match (described, alone.flatten()) {
+        (Some(run), _) => {
+            found.extend(lacking_streams(folder, &run));
+            (run, None)
+        }
+        // Whoever names a single file means it; its own header describes it.
+        (None, Some(header)) if folder.path.is_file() => (header.run, Some(header.rank)),
+        (None, Some(header)) => return vec![no_description(folder, &header.run)],
+        (None, None) => return Vec::new(),
+    };
+    let own = run.in_header();
     let mut unended = Vec::new();
-    let streams = [
-        (Stream::Ops, &folder.ops),
-        (Stream::Boundary, &folder.boundary),
-    ];
-    for (stream, files) in streams {
-        for (rank, path) in files
-            .iter()
-            .flat_map(|(rank, all)| all.iter().map(move |one| (rank, one)))
-        {
-            let wanted = Header {
-                stream,
-                rank: *rank,
-                run: own.clone(),
-            };
-            match look(path, &wanted) {
-                Ok(Some(ended)) => {
-                    let lost = read(stream, *rank).filter(|read| *read != ended);
-                    found.extend(lost.map(|read| lost_records(path, read, ended)));
-                }
-                Ok(None) => unended.push(u64::from(*rank)),
-                Err(damage) => found.push(damage),
+    for (stream, rank, path) in files(folder) {
+        let wanted = Header {
+            stream,
+            rank: folder.own(rank).or(own_rank).unwrap_or(rank),
+            run: own.clone(),
+        };
+        match look(path, &wanted) {
+            Ok(Some(ended)) => {
+                let lost = read(stream, rank).filter(|read| *read != ended);
+                found.extend(lost.map(|read| lost_records(path, read, ended)));
             }
+            Ok(None) => unended.push(u64::from(rank)),
+            Err(damage) => found.push(damage),
         }
     }
     unended.sort_unstable();
     unended.dedup();
-    if !unended.is_empty() {
-        let name: Arc<str> = folder.path.display().to_string().into();
-        let which = runs_of(unended);
-        let message = format!(
-            "the files of ranks {which} have no end, as a run that was killed leaves them: \
-             `bitproof trace show` and `convert --to ops` read as far as they came"
-        );
-        found.push(Damage::of_file("unfinished-run", &name, message));
-    }
+    found.extend((!unended.is_empty()).then(|| unfinished(folder, unended)));
     found
+}
+
+fn files(folder: &Folder) -> impl Iterator<Item = (Stream, u32, &Path)> {
+    let of = |stream: Stream| {
+        let files = folder.streams(stream).iter();
+        files.flat_map(move |(rank, all)| all.iter().map(move |one| (stream, *rank, &**one)))
+    };
+    Stream::ALL.into_iter().flat_map(of)
+}
+
+/// The header of a native file in a folder that no `run.json` describes, if it has one.
+fn undescribed(folder: &Folder) -> Option<Header> {
+    files(folder).find_map(|(_, _, path)| {
+        let (start, _) = ends_of(path).ok()?;
+        serde_json::from_str(frames::header_of(&start)?).ok()
+    })
+}
+
+fn no_description(folder: &Folder, run: &RunDescription) -> Damage {
+    let name: Arc<str> = folder.path.display().to_string().into();
+    let message = format!(
+        "no `run.json` of this recording is there: which of the {} ranks of `{}` were recorded is \
+         not known",
+        run.world_size, run.scenario
+    );
+    Damage::of_file("no-run-file", &name, message).expecting("the folder as it was recorded")
+}
+
+/// Each rank that was recorded has every stream of the recording's level.
+fn lacking_streams(folder: &Folder, run: &RunDescription) -> Vec<Damage> {
+    let ranks = match &run.ranks {
+        Some(ranks) => ranks.clone(),
+        None => (0..run.world_size).collect(),
+    };
+    let lacking = run.level.streams().iter().filter_map(|stream| {
+        let files = folder.streams(*stream);
+        let is_lacking = |rank: &&u32| folder.has(**rank) && !files.contains_key(rank);
+        let ranks = ranks.iter().filter(is_lacking);
+        let which = runs_of(ranks.map(|rank| u64::from(*rank)));
+        let name: Arc<str> = folder.path.display().to_string().into();
+        let message = format!(
+            "at level {} each rank has {}: none of ranks {which} is there",
+            run.level.slug(),
+            stream.words()
+        );
+        (!which.is_empty()).then(|| Damage::of_file("no-stream", &name, message))
+    });
+    lacking.collect()
+}
+
+fn unfinished(folder: &Folder, ranks: Vec<u64>) -> Damage {
+    let name: Arc<str> = folder.path.display().to_string().into();
+    let which = runs_of(ranks);
+    let message = format!(
+        "the files of ranks {which} have no end, as a run that was killed leaves them: \
+         `bitproof trace show` and `convert --to ops` read as far as they came"
+    );
+    Damage::of_file("unfinished-run", &name, message)
 }
 
 fn lost_records(path: &Path, read: u64, ended: u64) -> Damage {
