@@ -200,7 +200,7 @@ fn captured_values_are_identified() {
     std::fs::write(&path, &output).expect("it is written");
     let none = text(&typed, 1);
     assert!(none.contains("no known plan gives these bits"), "{none}");
-    assert!(none.contains("100..101: no known tree"), "{none}");
+    assert!(none.contains("100..101: no tree of a known plan"), "{none}");
 }
 
 #[test]

@@ -15,6 +15,10 @@ use crate::plan::{Arithmetic, Plan, Tree};
 const SHOWN: usize = 8;
 const LETTERS_SHOWN: usize = 300;
 
+/// Values show which of given trees fit. Inputs of a probe show the tree, whatever it is.
+const NO_TREE: &str = "no tree of a known plan gives the first of them (other trees were not \
+    tried: `bitproof plan probe` finds any)";
+
 /// What was identified of one collective.
 pub struct Identified {
     pub operation: Operation,
@@ -79,7 +83,7 @@ impl Identified {
             let _ = write!(text, "  {}..{}: ", one.range.start, one.range.end);
             let said = match (&one.why_not, &one.trees[..]) {
                 (Some(why), _) => why.clone(),
-                (None, []) => "no known tree gives the first of them".to_string(),
+                (None, []) => NO_TREE.to_string(),
                 (None, [(tree, arithmetic), others @ ..]) => {
                     let more = match others.len() {
                         0 => String::new(),

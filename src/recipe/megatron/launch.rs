@@ -189,14 +189,18 @@ fn list(
     if items.len() > 1 {
         let message = format!("`{flag}` is a list with commas or dashes");
         findings.push(
-            Diagnostic::warning("launch-words", message)
-                .at(&document.place_of(&items[0]), "read as words")
-                .with_note("the script that runs functional tests passes commas and dashes on")
+            Diagnostic::error("launch-words", message)
+                .at(&document.place_of(&items[0]), "expected words in brackets")
+                .with_note(
+                    "the script that runs functional tests passes commas and dashes on as parts of \
+                     the words, which Megatron-LM takes for other values",
+                )
                 .with_help(format!(
                     "write `{flag}: \"[{}]\"`",
                     escaped(&words.join(" "))
                 )),
         );
+        return None;
     }
     let value = GivenValue::List(words);
     let mut own = Findings::default();

@@ -43,6 +43,16 @@ pub(in super::super) const RULES: &[Rule] = &[
         find: split,
     },
     Rule {
+        id: "split-without-training",
+        severity: Error,
+        reason: "a split has three weights, none below none, and without samples for training no \
+            step is made",
+        source: "parse_and_normalize_split, megatron/core/datasets; \
+            build_train_valid_test_data_iterators, megatron/training/training.py",
+        fix: "give the first number of `--split` a weight above none",
+        find: training_share,
+    },
+    Rule {
         id: "collector-interval",
         severity: Error,
         reason: "garbage is collected every so many steps",
@@ -142,6 +152,21 @@ fn split(job: &Job<'_>) -> Option<Found> {
     let dest = "data_args_path";
     let unsplit = given(dest) && !given("split");
     unsplit.then(|| job.argument_found(dest, "a file of data sets", "without `--split`"))?
+}
+
+/// As Megatron reads it: every run of digits and points is a number, whatever stands between.
+fn training_share(job: &Job<'_>) -> Option<Found> {
+    let text = job
+        .values
+        .text("split")
+        .filter(|_| job.values.is_given("split"))?;
+    let is_digit = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let numbers = text.split(|letter| !is_digit(letter));
+    let numbers: Vec<&str> = numbers.filter(|number| !number.is_empty()).collect();
+    let first = numbers.first().and_then(|first| first.parse::<f64>().ok());
+    let trains = first.is_some_and(|weight| weight > 0.0) && numbers.len() <= 3;
+    let message = format!("a split of `{}`", escaped(text));
+    (!trains).then(|| job.argument_found("split", &message, "expected as many as three weights"))?
 }
 
 fn collector(job: &Job<'_>) -> Option<Found> {

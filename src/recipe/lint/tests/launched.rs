@@ -210,6 +210,21 @@ pub(super) const PAIRS: &[Pair] = &[
         "--data-args-path: /a\n--split: 1,1,1\n",
     ),
     of(
+        "split-without-training",
+        "--split: 0,100,0\n",
+        "--split: 100,0,0\n",
+    ),
+    of(
+        "split-without-training",
+        "--split: 90,5,4,1\n",
+        "--split: 0.9,.1\n",
+    ),
+    of(
+        "split-without-training",
+        "--split: all\n",
+        "--split: '99982, 9, 9'\n",
+    ),
+    of(
         "collector-interval",
         "--manual-gc: true\n--manual-gc-interval: -1\n",
         "--manual-gc-interval: -1\n",

@@ -223,6 +223,18 @@ MODEL_ARGS:
     assert_eq!(job.case.as_deref(), Some("case"));
 }
 
+/// `b,` and `c` are the words that Megatron-LM would get.
+#[test]
+fn lists_of_several_words_are_written_in_brackets_as_text() {
+    for entry in ["--a: [b, c]", "--a:\n  - b\n  - c"] {
+        let (job, found) = given("m.yaml", &format!("MODEL_ARGS:\n  {entry}\n"));
+        assert_eq!(found[0].code, "launch-words", "{entry}");
+        assert!(job.is_none(), "{entry}: {found:?}");
+    }
+    let (_, found) = given("m.yaml", "MODEL_ARGS:\n  --a: [b c]\n");
+    assert!(found.is_empty(), "{found:?}");
+}
+
 #[test]
 fn odd_values_are_told() {
     let codes = |entry: &str| -> Vec<&str> {
@@ -232,7 +244,6 @@ fn odd_values_are_told() {
     };
     assert_eq!(codes("--a: false"), ["launch-words"]);
     assert_eq!(codes("--a: \"\""), ["launch-words"]);
-    assert_eq!(codes("--a: [b, c]"), ["launch-words"]);
     assert_eq!(codes("--a: null"), ["launch-words"]);
     assert_eq!(codes("--a: ~"), ["launch-words"]);
     assert_eq!(codes("--a: TRUE"), ["launch-words"]);
@@ -271,7 +282,7 @@ fn broken_files_are_refused_with_their_places() {
     // What `xargs`, `eval` and argparse stumble over, or take for something else.
     for value in [
         "\"[a --seed 77]\"",
-        "[a, --bf16]",
+        "[a --bf16]",
         "--bf16",
         "-1e-3",
         "\"#1\"",
