@@ -47,6 +47,7 @@ pub(super) fn outcome(
     let reached = [verdicts.within, verdicts.across].into_iter().flatten();
     let grade = reached.max().expect("one of the verdicts was reached");
     let unrepeated = unrepeated(&findings);
+    let origin = origin::of(session, &findings);
     let followed = findings.provenances.as_ref();
     let unfollowed = followed.map_or(Vec::new(), |found| found.not_covered(scenario.steps));
     Outcome {
@@ -72,14 +73,10 @@ pub(super) fn outcome(
         hazards: hazards(&findings),
         hazards_beyond: findings.reference.hazards_beyond,
         notes: notes(session, &findings, verdicts),
-        origin: origin::of(session, &findings),
+        origin: origin.clone(),
         oracles: oracles::all(session, &findings),
         stop: findings.stopped.clone(),
-        reshardings: findings
-            .reshardings
-            .iter()
-            .map(ReshardResult::from)
-            .collect(),
+        reshardings: reshardings(&findings),
         serial: followed.map(|found| SerialResult::from(&found.values)),
         topo: findings.topo.iter().map(TopoResult::from).collect(),
         vacuity: match unrepeated {
@@ -87,7 +84,7 @@ pub(super) fn outcome(
             None => vacuity::findings(session, &findings),
         },
         first_divergence: first_divergence::of(session, &findings),
-        replay: reproduction::token(session, &findings, grade),
+        replay: reproduction::token(session, &findings, grade, origin.as_ref()),
         mutants: findings.mutants,
         native_races: findings.native_races,
         witness,
@@ -97,9 +94,14 @@ pub(super) fn outcome(
         regression: None,
         like: None,
         certificate: certificate(session, options, &findings.reference, unrepeated),
-        not_covered: uncovered::sentences(session, &unfollowed),
+        not_covered: uncovered::sentences(session, &findings.reference, &unfollowed),
         not_said: not_said(grade, verdicts.across.is_some(), scenario.environment_known),
     }
+}
+
+fn reshardings(findings: &Findings) -> Vec<ReshardResult> {
+    let found = findings.reshardings.iter();
+    found.map(ReshardResult::from).collect()
 }
 
 /// What is printed as the loss, a value a step.
@@ -177,7 +179,8 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
     if within.is_some_and(|grade| grade <= Grade::Vacuous) && !session.scenario.faults.is_empty() {
         notes.push(NOTHING_CAME.to_string());
     }
-    if memory::restarts_hide_gathers(&session.scenario) {
+    let skipped = vacuity::skipped_steps(&findings.reference);
+    if memory::run_hides_gathers(&session.scenario, &skipped) {
         notes.push(HIDDEN_GATHERS.to_string());
     }
     notes.extend(findings.reversals.notes());
@@ -210,7 +213,14 @@ fn hazards(findings: &Findings) -> Vec<Hazard> {
     let saving = findings.snapshots.iter();
     let saving = saving.flat_map(|snapshots| with_consequences(&snapshots.hazards, &[]));
     let mut known = with_consequences(own, &findings.reversals.consequences);
-    for (hazard, consequence) in saving.chain(resumed).chain(resharded).chain(varied) {
+    let stop = findings.stopped.iter();
+    let stop = stop.flat_map(|stop| with_consequences(&stop.hazards, &[]));
+    for (hazard, consequence) in stop
+        .chain(saving)
+        .chain(resumed)
+        .chain(resharded)
+        .chain(varied)
+    {
         if !known.iter().any(|(one, _)| reversal::is_same(one, hazard)) {
             known.push((hazard, consequence));
         }

@@ -94,7 +94,8 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if session.scenario.checkpoint.polls && others {
         grade = grade.max(Grade::Bounded);
     }
-    if memory::restarts_hide_gathers(&session.scenario) {
+    let skipped = vacuity::skipped_steps(&findings.reference);
+    if memory::run_hides_gathers(&session.scenario, &skipped) {
         grade = grade.max(Grade::Vacuous);
     }
     let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);

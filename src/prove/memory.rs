@@ -216,29 +216,45 @@ pub(super) fn states_kept(scenario: &Scenario) -> BTreeSet<u32> {
 /// Steps in which hazards are looked for: a program repeats itself after its first step.
 const HAZARD_STEPS: u32 = 2;
 
-/// The first step whose forward gathers what the step before left to it.
-pub(super) fn first_overlapped_gather(scenario: &Scenario) -> Option<u32> {
+/// Steps that a run skipped, as they overflowed.
+pub(super) type Skipped = BTreeSet<u32>;
+
+/// The first step whose forward gathers what the step before left to it. A step that is skipped
+/// leaves nothing.
+pub(super) fn first_overlapped_gather(scenario: &Scenario, skipped: &Skipped) -> Option<u32> {
     let kept = states_kept(scenario);
-    (2..=scenario.steps).find(|step| !kept.contains(&(step - 1)))
+    let is_left = |step: u32| !kept.contains(&step) && !skipped.contains(&step);
+    (2..=scenario.steps).find(|step| is_left(step - 1))
 }
 
 /// Whether gathers are to overlap, and none does.
-pub(super) fn hides_gathers(scenario: &Scenario) -> bool {
-    scenario.recipe.overlap_param_gather && first_overlapped_gather(scenario).is_none()
+pub(super) fn hides_gathers(scenario: &Scenario, skipped: &Skipped) -> bool {
+    scenario.recipe.overlap_param_gather && first_overlapped_gather(scenario, skipped).is_none()
 }
 
-/// The same where the run is long enough, and restarts after too many of its steps are why.
-pub(super) fn restarts_hide_gathers(scenario: &Scenario) -> bool {
+/// The same where the run is long enough, and states that are kept after too many of its steps, or
+/// steps that are skipped, are why.
+pub(super) fn run_hides_gathers(scenario: &Scenario, skipped: &Skipped) -> bool {
     // The state after the first step is kept in any run.
-    scenario.steps > 2 && hides_gathers(scenario)
+    scenario.steps > 2 && hides_gathers(scenario, skipped)
+}
+
+/// Whether the steps of a run are not all alike from the second one on: which of them overflow,
+/// and are skipped, follows from their values.
+fn may_skip(scenario: &Scenario) -> bool {
+    LossScale::of(&scenario.recipe.loss_scaling).is_some()
 }
 
 /// How many steps are watched for hazards: as many as it takes to see an overlapped gather, the
 /// step after each background save, a CUDA graph's first replays and those that write its buffers
 /// again, and every step that a fault of the scenario names with the one after it, which may be the
-/// first to read what the fault leaves unordered.
+/// first to read what the fault leaves unordered; all steps where any of them may be the first
+/// that is not skipped.
 pub(super) fn hazard_steps(scenario: &Scenario) -> u32 {
-    let gather = first_overlapped_gather(scenario);
+    if may_skip(scenario) {
+        return scenario.steps;
+    }
+    let gather = first_overlapped_gather(scenario, &Skipped::new());
     let gather = gather.filter(|_| scenario.recipe.overlap_param_gather);
     let saved = background_saves(scenario).last().map(|after| after + 1);
     let replayed = replayed_hazard_steps(scenario);
@@ -258,8 +274,17 @@ pub(super) fn hazard_steps_max(scenario: &Scenario) -> u32 {
     }
 }
 
+/// How many steps of a resumed process are watched: its first, CUDA graphs' first replays, and all
+/// where any may be the first that is not skipped.
+pub(super) fn resumed_hazard_steps(scenario: &Scenario) -> u32 {
+    match may_skip(scenario) {
+        true => u32::MAX,
+        false => replayed_hazard_steps(scenario).unwrap_or(1),
+    }
+}
+
 /// Steps of a process until CUDA graphs' buffers have been written in two steps.
-pub(super) fn replayed_hazard_steps(scenario: &Scenario) -> Option<u32> {
+fn replayed_hazard_steps(scenario: &Scenario) -> Option<u32> {
     let eager = scenario.recipe.eager_steps()?;
     Some(eager.saturating_add(2).min(scenario.steps))
 }
@@ -379,7 +404,8 @@ mod tests {
         ];
         let watched = |more: &[&'static str]| {
             let scenario = scenario(&[&switches[..], more].concat());
-            (first_overlapped_gather(&scenario), hazard_steps(&scenario))
+            let first = first_overlapped_gather(&scenario, &Skipped::new());
+            (first, hazard_steps(&scenario))
         };
         assert_eq!(
             watched(&["steps=5", "checkpoint.restarts=[[3]]"]),
@@ -393,6 +419,20 @@ mod tests {
         );
         let plain = scenario(&["steps=5", "checkpoint.restarts=[[3]]"]);
         assert_eq!(hazard_steps(&plain), 2);
+        // Which steps of a scaled loss are skipped is not known before the run.
+        let scaled = ["steps=5", "checkpoint.restarts=[[3]]", "recipe.fp16=true"];
+        let scaled = [&scaled[..], &["recipe.bf16=false"], &switches[..]].concat();
+        let scaled = scenario(&scaled);
+        assert_eq!(hazard_steps(&scaled), 5);
+        assert_eq!(resumed_hazard_steps(&scaled), u32::MAX);
+        let first = |skipped: &[u32]| {
+            let skipped = skipped.iter().copied().collect();
+            first_overlapped_gather(&scaled, &skipped)
+        };
+        assert_eq!(
+            [first(&[]), first(&[1, 2]), first(&[2, 4])],
+            [Some(3), Some(5), None]
+        );
     }
 
     #[test]

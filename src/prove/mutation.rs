@@ -237,7 +237,10 @@ fn fold_fault<'a>(
             record_nodes: true,
             ..RunOptions::default()
         };
-        let mutant = session.plain_run(&options, steps(session))?;
+        // Where ranks do not agree on what the fault did, as a lost wait lets them, the next site.
+        let Some(mutant) = unless_stopped(session.plain_run(&options, steps(session)))? else {
+            continue;
+        };
         let Some(difference) = first_difference(&reference.records, &mutant.records) else {
             // Other bits nowhere: the fault is no fault on this site's data.
             continue;
@@ -252,6 +255,15 @@ fn fold_fault<'a>(
         return Ok((fate, Some(site)));
     }
     Ok((Fate::NotPlanted, None))
+}
+
+/// The run of a fault, if its ranks came to its end.
+fn unless_stopped(ran: Result<RunRecord, WorldError>) -> Result<Option<RunRecord>, CheckError> {
+    match ran {
+        Ok(record) => Ok(Some(record)),
+        Err(WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Folds of at least three addends, of one family or of any: those over ranks first, large ones
@@ -334,7 +346,9 @@ fn state_flip(session: &mut Session, nursery: &Nursery<'_>) -> Result<Fate, Chec
         faults: vec![fault],
         ..RunOptions::default()
     };
-    let mutant = session.plain_run(&options, 1..2)?;
+    let Some(mutant) = unless_stopped(session.plain_run(&options, 1..2))? else {
+        return Ok(Fate::NotPlanted);
+    };
     Ok(match mutant.drifts.first() {
         Some(drift) if drift.name == name => Fate::Caught,
         Some(drift) => Fate::Missed {
@@ -381,7 +395,9 @@ fn unrestored_once(
         faults: vec![fault],
         ..RunOptions::default()
     };
-    let mutant = session.plain_run(&options, 1..2)?;
+    let Some(mutant) = unless_stopped(session.plain_run(&options, 1..2))? else {
+        return Ok(None);
+    };
     if mutant.faults_planted == 0 {
         return Ok(Some(Fate::NotPlanted));
     }
@@ -509,10 +525,14 @@ fn command_fault(
         match ran {
             // The rank has no command of that number.
             Ok(mutant) if mutant.faults_planted == 0 => break,
-            Ok(mutant) if names_new_hazard(reference, &mutant, rank) => return Ok(Fate::Caught),
+            Ok(mutant) if has_new(reference, &mutant.hazards, rank) => return Ok(Fate::Caught),
             // A wait that ends behind a synchronisation, or a launch that writes what it wrote
             // before, orders nothing and leaves nothing unwritten: the next one may.
             Ok(_) => missed = at_rank(rank, "no hazard was reported on that rank".to_string()),
+            Err(
+                WorldError::CollectiveMismatch { hazards, .. }
+                | WorldError::Deadlock { hazards, .. },
+            ) if has_new(reference, &hazards, rank) => return Ok(Fate::Caught),
             Err(error) => {
                 return Ok(match refusal_names(session, kind, group, rank, &error) {
                     true => Fate::Caught,
@@ -530,9 +550,9 @@ fn at_rank(rank: u32, reason: String) -> Fate {
 }
 
 /// A hazard on the rank that the run without the fault does not have.
-fn names_new_hazard(reference: &RunRecord, mutant: &RunRecord, rank: u32) -> bool {
+fn has_new(reference: &RunRecord, hazards: &[Hazard], rank: u32) -> bool {
     let known = |hazard: &&Hazard| reference.hazards.contains(hazard);
-    let mut new = mutant.hazards.iter().filter(|hazard| !known(hazard));
+    let mut new = hazards.iter().filter(|hazard| !known(hazard));
     new.any(|hazard| hazard.rank == rank)
 }
 

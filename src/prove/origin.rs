@@ -10,8 +10,9 @@ use serde::Serialize;
 use crate::prove::check::Findings;
 use crate::prove::oracle::replicas::told;
 use crate::prove::oracle::res::Resumption;
+use crate::prove::oracle::topo::Topo;
 use crate::prove::session::Session;
-use crate::prove::sweep::{Reach, Variable};
+use crate::prove::sweep::{Finding, Reach, Variable};
 use crate::prove::witness;
 use crate::scenario::{OracleKind, OriginClass};
 use crate::train::set_too_late;
@@ -29,7 +30,8 @@ pub struct Origin {
 
 /// The origin of what a check found; `None` where nothing is wrong.
 pub(super) fn of(session: &Session, findings: &Findings) -> Option<Origin> {
-    stopped(findings)
+    made_stop(findings)
+        .or_else(|| stopped(findings))
         .or_else(|| torn(findings))
         .or_else(|| unordered(findings))
         .or_else(|| corrupted(findings))
@@ -50,6 +52,16 @@ fn origin(class: OriginClass, oracle: OracleKind, what: String) -> Option<Origin
         oracle,
         what,
     })
+}
+
+/// Accesses that nothing orders, where the run then stopped: hosts that read what is not there yet
+/// go different ways.
+fn made_stop(findings: &Findings) -> Option<Origin> {
+    let stop = findings.stopped.as_ref()?;
+    let own = &findings.reference.hazards;
+    let hazard = own.iter().chain(&stop.hazards).next()?;
+    let what = format!("{hazard}; then the run stopped: {}", stop.what);
+    origin(class_of(hazard), OracleKind::R2R, what)
 }
 
 /// Nothing else was looked at.
@@ -93,7 +105,7 @@ fn unordered(findings: &Findings) -> Option<Origin> {
     origin(class_of(&hazard), OracleKind::R2R, hazard.to_string())
 }
 
-fn class_of(hazard: &Hazard) -> OriginClass {
+pub(super) fn class_of(hazard: &Hazard) -> OriginClass {
     match hazard.kind {
         HazardKind::ReuseWhileInUse => OriginClass::BufferLifetime,
         HazardKind::UninitialisedRead => OriginClass::UninitialisedRead,
@@ -147,27 +159,35 @@ fn resumed(findings: &Findings) -> Option<Origin> {
     let resumptions = findings.resumptions.iter().flatten();
     let mut broken = resumptions.filter(|(_, found)| !found.is_equal());
     if let Some((list, found)) = broken.next() {
-        let covered = (found.components.is_empty(), found.uncovered.is_empty());
-        let is_answered = found.first_step.is_none() && found.queries.worst().is_some();
-        let class = match (found.stale.is_empty(), covered) {
-            (true, (true, true)) if is_answered => OriginClass::QueryAnswer,
-            (false, _) => OriginClass::CheckpointSnapshot,
-            (true, (false, _)) => OriginClass::LostState,
-            (true, (true, false)) => OriginClass::HiddenState,
-            (true, (true, true)) => OriginClass::OtherAfterResume,
-        };
         let text = super::certificate::resumption_text(found);
         let what = format!("restarts {list:?}: {text}");
-        return origin(class, OracleKind::RES, what);
+        return origin(class_of_resumption(found), OracleKind::RES, what);
     }
     let mut resharded = findings.reshardings.iter();
     let found = resharded.find(|found| found.run.fails())?;
     origin(OriginClass::LostState, OracleKind::RES, found.to_string())
 }
 
+/// What a resumed run that is not the straight one has in place of it.
+pub(super) fn class_of_resumption(found: &Resumption) -> OriginClass {
+    let covered = (found.components.is_empty(), found.uncovered.is_empty());
+    let is_answered = found.first_step.is_none() && found.queries.worst().is_some();
+    match (found.stale.is_empty(), covered) {
+        (true, (true, true)) if is_answered => OriginClass::QueryAnswer,
+        (false, _) => OriginClass::CheckpointSnapshot,
+        (true, (false, _)) => OriginClass::LostState,
+        (true, (true, false)) => OriginClass::HiddenState,
+        (true, (true, true)) => OriginClass::OtherAfterResume,
+    }
+}
+
 /// Another size or place: sums that it orders otherwise, or something else that depends on it.
 fn varied(findings: &Findings) -> Option<Origin> {
     let found = findings.topo.iter().find(|found| found.fails())?;
+    origin(class_of_variant(found), OracleKind::TOPO, found.to_string())
+}
+
+pub(super) fn class_of_variant(found: &Topo) -> OriginClass {
     let run = &found.run;
     // What is wrong with its own run comes before what that run does otherwise.
     let own = match (run.hazards.first(), run.drifts.first()) {
@@ -176,12 +196,11 @@ fn varied(findings: &Findings) -> Option<Origin> {
         (None, Some(_)) => Some(OriginClass::ReplicaDivergence),
         (None, None) => None,
     };
-    let class = own.unwrap_or(match run.is_broken() {
+    own.unwrap_or(match run.is_broken() {
         true => OriginClass::MeshDependence,
         false if run.sensitive.contains_key(&Reach::Within) => OriginClass::AccumulationOrder,
         false => OriginClass::AlgorithmSelection,
-    });
-    origin(class, OracleKind::TOPO, found.to_string())
+    })
 }
 
 /// A sum whose order varies.
@@ -195,17 +214,21 @@ fn reordered(session: &Session, findings: &Findings) -> Option<Origin> {
              {} parts",
             first.site
         );
-        return origin(OriginClass::AutotuneChoice, OracleKind::R2R, what);
+        return origin(class_of_sum(*reach, first), OracleKind::R2R, what);
     }
-    let class = match reach {
-        Reach::Within => OriginClass::AccumulationOrder,
-        Reach::Across => OriginClass::AlgorithmSelection,
-    };
     let mut what = format!("the order of the sum at {} varies", first.site);
     for variable in session.late.iter().filter(|_| *reach == Reach::Across) {
         what += &format!("; {}", set_too_late(variable));
     }
-    origin(class, OracleKind::R2R, what)
+    origin(class_of_sum(*reach, first), OracleKind::R2R, what)
+}
+
+pub(super) fn class_of_sum(reach: Reach, found: &Finding) -> OriginClass {
+    match (&found.variable, reach) {
+        (Variable::Configuration { .. }, _) => OriginClass::AutotuneChoice,
+        (_, Reach::Within) => OriginClass::AccumulationOrder,
+        (_, Reach::Across) => OriginClass::AlgorithmSelection,
+    }
 }
 
 /// A question that may be answered otherwise.

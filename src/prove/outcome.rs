@@ -21,9 +21,9 @@ pub const NOTHING_CAME: &str = "nothing came of the scenario's faults: what they
     covered by something else, or is nothing that this check can see";
 
 /// What a check says whose restarts hide what `overlap_param_gather` asks for.
-pub const HIDDEN_GATHERS: &str = "no gather of parameters is left to a forward: the run is \
-    resumed after so many steps that each keeps its state, and a wait that a gather lacks would \
-    not be seen";
+pub const HIDDEN_GATHERS: &str = "no gather of parameters is left to a forward: after each \
+    step its state is kept (for `checkpoint.restarts`, and where CUDA graphs of a resumed run are \
+    eager again), or the step is skipped, and a wait that a gather lacks would not be seen";
 
 /// The whole outcome of one check of one scenario.
 #[derive(Clone, Debug, Serialize)]

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::prove::session::CheckError;
 use crate::scenario::{OracleKind, OriginClass};
+use crate::world::memory::Hazard;
 use crate::world::{Side, Site, WorldError};
 
 /// Why a run of the recipe stopped.
@@ -20,6 +21,9 @@ pub struct Stop {
     pub sides: Vec<StopSide>,
     /// All of it in one sentence.
     pub what: String,
+    /// What was met before: the list of hazards has these, too.
+    #[serde(skip)]
+    pub hazards: Vec<Hazard>,
 }
 
 /// Ranks that stand at one place.
@@ -37,11 +41,16 @@ impl Stop {
             OracleKind::RES => format!("a resumed run stops: {text}"),
             _ => text,
         };
-        let (class, group, sides) = match stopped {
-            WorldError::CollectiveMismatch { group, sides, .. } => {
-                (OriginClass::CollectiveMismatch, Some(group), sides)
+        let (class, group, sides, hazards) = match stopped {
+            WorldError::CollectiveMismatch {
+                group,
+                sides,
+                hazards,
+                ..
+            } => (OriginClass::CollectiveMismatch, Some(group), sides, hazards),
+            WorldError::Deadlock { sides, hazards, .. } => {
+                (OriginClass::Deadlock, None, sides, hazards)
             }
-            WorldError::Deadlock { sides, .. } => (OriginClass::Deadlock, None, sides),
             _ => unreachable!("nothing else is a stop"),
         };
         let side = |Side { ranks, site, what }: Side| StopSide {
@@ -55,6 +64,7 @@ impl Stop {
             group,
             sides: sides.into_iter().map(side).collect(),
             what,
+            hazards,
         }
     }
 
@@ -102,12 +112,14 @@ mod tests {
             CheckError::World(WorldError::Deadlock {
                 detail: "no rank can go on".to_string(),
                 sides: vec![side()],
+                hazards: Vec::new(),
             })
         };
         let mismatch = CheckError::World(WorldError::CollectiveMismatch {
             group: "dp0".to_string(),
             detail: "ranks [1] call other things".to_string(),
             sides: vec![side()],
+            hazards: Vec::new(),
         });
         for (error, oracle, class, group) in [
             (deadlock(), OracleKind::R2R, OriginClass::Deadlock, None),

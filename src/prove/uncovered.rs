@@ -1,12 +1,13 @@
 //! What a check says nothing about.
 
 use crate::diagnostic::escaped;
-use crate::prove::memory;
 use crate::prove::session::Session;
+use crate::prove::{memory, vacuity};
 use crate::scenario::OracleKind;
+use crate::world::RunRecord;
 
 /// `more`: what the check's own runs left open.
-pub(super) fn sentences(session: &Session, more: &[String]) -> Vec<String> {
+pub(super) fn sentences(session: &Session, reference: &RunRecord, more: &[String]) -> Vec<String> {
     let mut list = vec![
         "other inputs, where a point is proved by L1 to L4 only".to_string(),
         "other drivers, GPUs and compilers than the engine named here".to_string(),
@@ -29,7 +30,7 @@ pub(super) fn sentences(session: &Session, more: &[String]) -> Vec<String> {
                 .to_string(),
         );
     }
-    list.extend(unseen_gathers(session));
+    list.extend(unseen_gathers(session, reference));
     list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     let watched = memory::hazard_steps(&session.scenario);
     list.push(format!(
@@ -102,11 +103,14 @@ fn asynchronous_saves(session: &Session) -> Option<String> {
 }
 
 /// A save waits for all parameters, and a process's first step has nothing to gather: in a short
-/// run, or one that is resumed after every step, no gather is left to a forward.
-fn unseen_gathers(session: &Session) -> Option<String> {
-    memory::hides_gathers(&session.scenario).then(|| {
-        "hazards of overlap_param_gather: the state is kept after every step but the last, and no \
-         gather is left to the next forward; check more steps, with fewer restarts"
+/// run, one that is resumed after every step, or one of skipped steps, no gather is left to a
+/// forward.
+fn unseen_gathers(session: &Session, reference: &RunRecord) -> Option<String> {
+    let skipped = vacuity::skipped_steps(reference);
+    memory::hides_gathers(&session.scenario, &skipped).then(|| {
+        "hazards of overlap_param_gather: after every step but the last the state is kept, or the \
+         step is skipped, and no gather is left to the next forward; check more steps, with fewer \
+         restarts"
             .to_string()
     })
 }

@@ -1,6 +1,8 @@
 //! What could not have failed: sums that are silent here and order-dependent in the real job, and
 //! sums that the scenario does not have at all.
 
+use std::collections::BTreeSet;
+
 use crate::numerics::ladder::Rung;
 use crate::plan::local;
 use crate::prove::check::Findings;
@@ -47,6 +49,13 @@ fn commuting(topo: &Topo) -> Vec<VacuityFinding> {
 /// Steps that agree in every order, whatever the order is.
 pub fn without_news(reference: &RunRecord) -> Option<VacuityFinding> {
     not_finite(reference).or_else(|| all_skipped(reference))
+}
+
+/// Steps of a run that the loss scaler left out.
+pub(super) fn skipped_steps(reference: &RunRecord) -> BTreeSet<u32> {
+    let told = reference.metrics.iter();
+    let skipped = told.filter(|((_, name), flag)| name == Trainer::SKIPPED && **flag > 0.0);
+    skipped.map(|((step, _), _)| *step).collect()
 }
 
 /// Steps that the loss scaler left out, where these are all: what overflows is an infinity in every

@@ -240,6 +240,7 @@ mod tests {
                 group: Some("dp0".to_string()),
                 sides: vec![side(0), side(3)],
                 what: "collective mismatch in dp0".to_string(),
+                hazards: Vec::new(),
             }),
             ..sample::proved()
         };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::EngineError;
 
+use super::memory::Hazard;
 use super::site::Site;
 
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +25,16 @@ pub enum WorldError {
         group: String,
         detail: String,
         sides: Vec<Side>,
+        /// What was met before the world stopped, where that is followed.
+        hazards: Vec<Hazard>,
     },
     #[error("deadlock: {detail}")]
-    Deadlock { detail: String, sides: Vec<Side> },
+    Deadlock {
+        detail: String,
+        sides: Vec<Side>,
+        /// As above.
+        hazards: Vec<Hazard>,
+    },
     #[error("rank {rank}, {site}: {message}")]
     BadCommand {
         rank: u32,

@@ -315,16 +315,16 @@ fn xr_result(findings: &Findings) -> OracleResult {
     };
     let detail = drifts.next().map(|(drift, let_in)| told(drift, let_in));
     let detail = detail.or_else(deviated);
-    let verdict = match detail {
-        Some(_) => OracleVerdict::Different,
-        None => OracleVerdict::Equal,
+    let compared = findings.reference.replicas_compared + findings.reference.recomputed;
+    let (verdict, detail) = match (detail, compared) {
+        (Some(detail), _) => (OracleVerdict::Different, Some(detail)),
+        (None, 0) => {
+            let detail = "no rank has a copy of another's, and nothing is recomputed";
+            (OracleVerdict::NotChecked, Some(detail.to_string()))
+        }
+        (None, _) => (OracleVerdict::Equal, None),
     };
-    oracle_result(
-        OracleKind::XR,
-        verdict,
-        findings.reference.replicas_compared + findings.reference.recomputed,
-        detail,
-    )
+    oracle_result(OracleKind::XR, verdict, compared, detail)
 }
 
 fn ref_result(findings: &Findings) -> OracleResult {

@@ -135,8 +135,7 @@ pub fn resume(
     let others = memory::steps_of_other_kind(&session.scenario, restart.cut);
     let options = RunOptions {
         keep_setup: true,
-        // Graphs are replayed from its later steps on.
-        hazard_steps_max: memory::replayed_hazard_steps(&session.scenario).unwrap_or(1),
+        hazard_steps_max: memory::resumed_hazard_steps(&session.scenario),
         // As in the straight run, whose hazards its own are beside.
         measure_writes: true,
         checkpoint_after: kept.chain(others).collect(),

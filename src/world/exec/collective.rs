@@ -338,6 +338,7 @@ impl Coordinator<'_> {
                     side(from, "sends", source, &sent),
                     side(to, "receives", target, &received),
                 ],
+                hazards: Vec::new(),
             });
         }
         self.on_read(from, *source);
@@ -392,6 +393,7 @@ fn mismatch(group: String, sides: Vec<Side>) -> WorldError {
         group,
         detail: told,
         sides,
+        hazards: Vec::new(),
     }
 }
 

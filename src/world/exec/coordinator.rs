@@ -161,7 +161,10 @@ impl<'a> Coordinator<'a> {
             let _ = self.engine.settle();
         }
         let released = self.release();
-        result.map_err(|error| self.blamed(error))?;
+        if let Err(error) = result {
+            let error = self.blamed(error);
+            return Err(self.with_hazards(error));
+        }
         released?;
         self.finish_live_in();
         self.finish_joins();
@@ -417,6 +420,18 @@ impl<'a> Coordinator<'a> {
             WorldError::Engine { source, .. } => at(&rank, &site, source),
             error => error,
         }
+    }
+
+    /// A stop of the ranks' own making, with the hazards that were met before it: one of them may
+    /// be why hosts went different ways.
+    fn with_hazards(mut self, mut error: WorldError) -> WorldError {
+        if let WorldError::CollectiveMismatch { hazards, .. }
+        | WorldError::Deadlock { hazards, .. } = &mut error
+        {
+            self.judge_accesses();
+            *hazards = self.hazards.finish().0;
+        }
+        error
     }
 
     /// Answers every rank whose wait is over. If there is none, the world is stuck.

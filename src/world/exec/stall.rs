@@ -71,6 +71,7 @@ fn missing_members(coordinator: &Coordinator<'_>) -> Option<WorldError> {
         group: communicator.name.clone(),
         detail,
         sides: std::iter::once(waiting).chain(elsewhere).collect(),
+        hazards: Vec::new(),
     })
 }
 
@@ -130,7 +131,11 @@ fn blocked(coordinator: &Coordinator<'_>) -> WorldError {
         String::new()
     };
     let detail = format!("no rank can go on: {}{more}", told.join("; "));
-    WorldError::Deadlock { detail, sides }
+    WorldError::Deadlock {
+        detail,
+        sides,
+        hazards: Vec::new(),
+    }
 }
 
 fn verb(command: &Command) -> String {

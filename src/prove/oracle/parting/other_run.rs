@@ -44,10 +44,9 @@ pub struct OtherRun {
 
 /// How a run is run that is laid beside the straight one.
 pub(in crate::prove::oracle) fn options(straight: &Session, other: &Session) -> RunOptions {
-    let replayed = memory::replayed_hazard_steps(&other.scenario);
     RunOptions {
         keep_setup: true,
-        hazard_steps_max: replayed.unwrap_or(1),
+        hazard_steps_max: memory::resumed_hazard_steps(&other.scenario),
         checkpoint_after: memory::states_kept(&straight.scenario),
         ..RunOptions::default()
     }

@@ -275,6 +275,7 @@ mod tests {
         let deadlock = CheckError::World(WorldError::Deadlock {
             detail: "no rank can go on".to_string(),
             sides: Vec::new(),
+            hazards: Vec::new(),
         });
         let error = named("half", deadlock.stop_shown_by(OracleKind::TOPO));
         let CheckError::Stopped(stop) = error else {
