@@ -9,7 +9,7 @@ use bitproof::prove::faults::places;
 use bitproof::prove::outcome::{HazardKind, OracleVerdict, Outcome};
 use bitproof::prove::session::CheckError;
 use bitproof::prove::{CheckOptions, Silent, Token, check, replay};
-use bitproof::scenario::{Grade, OracleKind, Overrides, Scenario};
+use bitproof::scenario::{Grade, OracleKind, OriginClass, Overrides, Scenario};
 
 const RECIPE: &str = "steps = 3\n[recipe]\nworld_size = 4\nnum_layers = 1\nhidden_size = 16\n\
     num_attention_heads = 2\nseq_length = 16\nmicro_batch_size = 1\nglobal_batch_size = 12\n\
@@ -346,4 +346,20 @@ fn what_cannot_be_a_fault_is_refused_at_its_place() {
             "{faults}: {found:#?}"
         );
     }
+}
+
+/// The read is not behind the allocation either: one mistake, of the wait for what fills it.
+#[test]
+fn a_send_without_its_wait_is_no_matter_of_lifetimes() {
+    let stages = "pipeline_model_parallel_size = 2\nnum_layers = 2\n";
+    let text = RECIPE.replace("num_layers = 1\n", stages);
+    let text = format!("{text}[fault]\ndrop_wait = \"pipeline.send_forward.start\"\n");
+    let source = Source::new("scenario.toml", text.as_str());
+    let loaded = Scenario::from_source(&source, Path::new("scenario.toml"), &Overrides::default());
+    let scenario = loaded.expect("a sound scenario").scenario;
+    let outcome = check(scenario, CheckOptions::default(), &Silent).expect("the check ends");
+    let origin = outcome.origin.expect("it has one");
+    assert_eq!(origin.class, OriginClass::MissingWait, "{}", origin.what);
+    let kinds: Vec<HazardKind> = outcome.hazards.iter().map(|hazard| hazard.kind).collect();
+    assert_eq!(kinds, [HazardKind::ReadBeforeComplete]);
 }

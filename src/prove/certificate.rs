@@ -14,8 +14,8 @@ use crate::prove::check::{CheckOptions, Findings};
 use crate::prove::grade::Verdicts;
 use crate::prove::oracle::r2r;
 use crate::prove::outcome::{
-    Certificate, HIDDEN_GATHERS, Hazard, InputPoint, NOTHING_CAME, Outcome, PointCount, Remedy,
-    ReshardResult, ScenarioIdentity, SelfTestResult, SerialResult, TopoResult,
+    Certificate, EARLY_RESTARTS, HIDDEN_GATHERS, Hazard, InputPoint, NOTHING_CAME, Outcome,
+    PointCount, Remedy, ReshardResult, ScenarioIdentity, SelfTestResult, SerialResult, TopoResult,
 };
 use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
@@ -182,6 +182,10 @@ fn notes(session: &Session, findings: &Findings, verdicts: Verdicts) -> Vec<Stri
     let skipped = vacuity::skipped_steps(&findings.reference);
     if memory::run_hides_gathers(&session.scenario, &skipped) {
         notes.push(HIDDEN_GATHERS.to_string());
+    }
+    if findings.hides_losses() {
+        let losses = findings.mutants.coinciding.join(", ");
+        notes.push(format!("{EARLY_RESTARTS} {losses}"));
     }
     notes.extend(findings.reversals.notes());
     notes.extend(findings.queries.notes());

@@ -84,6 +84,16 @@ pub struct Findings {
 }
 
 impl Findings {
+    /// Whether a run was resumed, and only behind steps that change nothing of what a checkpoint
+    /// may lack.
+    pub(super) fn hides_losses(&self) -> bool {
+        let resumed = self
+            .resumptions
+            .as_ref()
+            .is_some_and(|runs| !runs.is_empty());
+        resumed && !self.mutants.coinciding.is_empty()
+    }
+
     /// Its runs, and nothing else yet: all that a replay has.
     pub(super) fn of_replay(reference: RunRecord, sweep: Sweep) -> Findings {
         Findings {
@@ -217,12 +227,16 @@ fn straight(
     } = watches;
     let run = native::reference_run(session, &mut sweep, races.as_mut(), recorder);
     let of_recipe = |error: CheckError| error.stop_shown_by(OracleKind::R2R);
-    let mut reference = run.map_err(of_recipe)?;
+    let mut reference = match run.map_err(of_recipe) {
+        Ok(reference) => reference,
+        Err(error) => return Err(r2r::told_of_stop(session, options.workers, error)?),
+    };
     progress.end();
 
     progress.begin("second run", steps);
     let second = r2r::second_run(session, options.workers, &reference);
-    let second = Some(second.map_err(of_recipe)?);
+    let second = second.map_err(of_recipe);
+    let second = Some(second.map_err(|error| error.not_repeated(&reference.hazards))?);
     progress.end();
 
     let had = RunOptions {

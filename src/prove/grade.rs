@@ -14,7 +14,7 @@ use crate::prove::reversal::Consequence;
 use crate::prove::session::Session;
 use crate::prove::sweep::{Reach, Sweep};
 use crate::prove::{Grade, memory, reversal, vacuity};
-use crate::scenario::{Free, OracleKind};
+use crate::scenario::{Free, OracleKind, OriginClass};
 use crate::world::RunRecord;
 
 /// The two verdicts.
@@ -68,8 +68,11 @@ fn on_engine(grade: Grade, strict: bool) -> Grade {
 /// What is wrong whatever varies.
 fn common(session: &Session, findings: &Findings) -> Grade {
     let mut grade = resumed(findings, Reach::Within);
-    if findings.stopped.is_some() {
-        grade = grade.max(Grade::Divergent);
+    if let Some(stop) = &findings.stopped {
+        grade = grade.max(match stop.class {
+            OriginClass::Uncontrolled => Grade::Uncontrolled,
+            _ => Grade::Divergent,
+        });
     }
     let drifts = findings.reference.drifts.len();
     let asked = session.scenario.oracles.contains(&OracleKind::XR);
@@ -100,6 +103,9 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     }
     let never_resumed = findings.resumptions.as_ref().is_some_and(Vec::is_empty);
     if never_resumed || findings.mutants.total == 0 || !findings.mutants.missed.is_empty() {
+        grade = grade.max(Grade::Vacuous);
+    }
+    if findings.hides_losses() {
         grade = grade.max(Grade::Vacuous);
     }
     // Whatever input is accepted: nothing is claimed for one that is not finite.

@@ -1,15 +1,15 @@
 //! Planted faults: each is put into the scenario under check, into its first two steps, at a site
 //! with at least three addends, and counts as caught only when the check names that very site.
 
+mod lost;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::fault::{Component, MutantKind};
 use crate::model::RESTORE_RNG;
 use crate::numerics::Dtype;
-use crate::prove::memory;
 use crate::prove::oracle::r2r::first_difference;
-use crate::prove::oracle::res::{self, Restart};
 use crate::prove::oracle::{family_name, reshard, topo};
 use crate::prove::outcome::{MutantScore, PlantedMutant};
 use crate::prove::session::{CheckError, Session};
@@ -46,6 +46,8 @@ enum Fate {
     },
     /// The scenario has no site for it, or it changes nothing there.
     NotPlanted,
+    /// What is lost is read, and is what a fresh start has at each cut.
+    Coincides,
 }
 
 /// Plants every kind.
@@ -179,6 +181,10 @@ impl MutantScore {
                 self.not_planted.push(kind);
                 return;
             }
+            Fate::Coincides => {
+                self.coinciding.push(kind);
+                return;
+            }
         }
         self.total += 1;
     }
@@ -202,7 +208,7 @@ fn plant(
     kind: MutantKind,
 ) -> Result<Fate, CheckError> {
     match kind {
-        MutantKind::LostComponent(component) => lost_component(session, nursery, component),
+        MutantKind::LostComponent(component) => lost::lost_component(session, nursery, component),
         MutantKind::StateFlip => state_flip(session, nursery),
         MutantKind::UnrestoredRng => unrestored_rng(session, reference),
         MutantKind::DroppedWait
@@ -258,11 +264,13 @@ fn fold_fault<'a>(
 }
 
 /// The run of a fault, if its ranks came to its end.
-fn unless_stopped(ran: Result<RunRecord, WorldError>) -> Result<Option<RunRecord>, CheckError> {
-    match ran {
+fn unless_stopped(
+    ran: Result<RunRecord, impl Into<CheckError>>,
+) -> Result<Option<RunRecord>, CheckError> {
+    match ran.map_err(Into::into) {
         Ok(record) => Ok(Some(record)),
-        Err(WorldError::CollectiveMismatch { .. } | WorldError::Deadlock { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) if error.is_stop() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -313,7 +321,10 @@ fn race_at(session: &mut Session, site: &FoldSite) -> Result<Fate, CheckError> {
         ..RunOptions::default()
     };
     let mut sweep = Sweep::at(session.sweep_options(), site.node);
-    session.run(&options, steps(session), None, &mut sweep)?;
+    let ran = session.run(&options, steps(session), None, &mut sweep);
+    if unless_stopped(ran)?.is_none() {
+        return Ok(Fate::NotPlanted);
+    }
     let site = site.name.clone();
     Ok(match sweep.first.get(&Reach::Within) {
         Some(_) => Fate::Caught,
@@ -414,72 +425,6 @@ fn unrestored_once(
         Some(drift) => at_rank(rank, format!("what was reported is: {drift}")),
         None => at_rank(rank, "no recomputed tensor was found to differ".to_string()),
     }))
-}
-
-/// A resumed run that lacks a component must name it. The first cut may show nothing: a warm-up
-/// whose first learning rate is 0 leaves what a fresh start has.
-fn lost_component(
-    session: &mut Session,
-    nursery: &Nursery<'_>,
-    component: Component,
-) -> Result<Fate, CheckError> {
-    let straight = nursery.straight;
-    let last = session.scenario.steps;
-    for cut in straight.live_in.keys().copied().filter(|cut| *cut < last) {
-        let is_read = res::unread(straight, cut, &[component]).is_empty();
-        let Some(state) = straight.checkpoints.get(&cut).filter(|_| is_read) else {
-            continue;
-        };
-        let restart = Restart {
-            cut,
-            state,
-            omitted: &[component],
-            until: cut + 1,
-            keep: false,
-        };
-        match lost_at(session, straight, &restart, component)? {
-            Fate::NotPlanted => continue,
-            fate => return Ok(fate),
-        }
-    }
-    Ok(Fate::NotPlanted)
-}
-
-fn lost_at(
-    session: &mut Session,
-    straight: &RunRecord,
-    restart: &Restart<'_>,
-    component: Component,
-) -> Result<Fate, CheckError> {
-    let mut sweep = Sweep::new(session.sweep_options());
-    let resumed = res::resume(session, restart, &mut sweep)?;
-    let other_kind = memory::steps_of_other_kind(&session.scenario, restart.cut);
-    let found = res::compare(restart.cut, straight, &resumed, 0, other_kind);
-    if found.components.contains(&component) {
-        return Ok(Fate::Caught);
-    }
-    if found.first_step.is_none() {
-        // The component is what a fresh start has: every node of the resumed run agrees.
-        return Ok(Fate::NotPlanted);
-    }
-    let whole = Restart {
-        omitted: &[],
-        keep: false,
-        ..*restart
-    };
-    let whole = res::resume(session, &whole, &mut Sweep::new(session.sweep_options()))?;
-    if whole.roots == resumed.roots {
-        // A resume of all there is differs as well: nothing comes of what is lost.
-        return Ok(Fate::NotPlanted);
-    }
-    let named: Vec<String> = found.components.iter().map(ToString::to_string).collect();
-    Ok(Fate::Missed {
-        site: format!("the checkpoint after step {}", restart.cut),
-        reason: match named.is_empty() {
-            true => "no component was named".to_string(),
-            false => format!("{} was named", named.join(", ")),
-        },
-    })
 }
 
 fn command_fault_at(kind: MutantKind, group: GroupId, rank: u32, nth: u32) -> PlantedFault {

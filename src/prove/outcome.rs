@@ -25,6 +25,12 @@ pub const HIDDEN_GATHERS: &str = "no gather of parameters is left to a forward: 
     step its state is kept (for `checkpoint.restarts`, and where CUDA graphs of a resumed run are \
     eager again), or the step is skipped, and a wait that a gather lacks would not be seen";
 
+/// Said where a resume could not have failed for a component that it reads.
+pub const EARLY_RESTARTS: &str = "each restart comes before any step that changes what these \
+    losses take away (its steps are skipped, or have a learning rate of 0), so that RES could not \
+    have found them: restart later (`checkpoint.restarts`), or lower `initial_loss_scale` or \
+    `lr_warmup_iters`:";
+
 /// The whole outcome of one check of one scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
@@ -247,6 +253,8 @@ pub struct MutantScore {
     pub missed: Vec<PlantedMutant>,
     /// Kinds that the scenario cannot host, by name.
     pub not_planted: Vec<String>,
+    /// Losses of a checkpoint that no restart of the scenario could show, by name.
+    pub coinciding: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -83,6 +83,25 @@ fn is_stop(error: &WorldError) -> bool {
 }
 
 impl CheckError {
+    /// Of one of two runs of the same choices, where the other came to its end: it is no choice of
+    /// the model's but where one of these pairs, which nothing orders, was met.
+    pub(in crate::prove) fn not_repeated(self, hazards: &[Hazard]) -> CheckError {
+        let CheckError::Stopped(mut stop) = self else {
+            return self;
+        };
+        stop.hazards.extend(hazards.iter().cloned());
+        if stop.hazards.is_empty() {
+            stop.class = OriginClass::Uncontrolled;
+            stop.what = format!("the same choices stop one of two runs: {}", stop.what);
+        }
+        CheckError::Stopped(stop)
+    }
+
+    /// Whether the ranks of a run themselves stopped it.
+    pub(in crate::prove) fn is_stop(&self) -> bool {
+        matches!(self, CheckError::World(error) if is_stop(error))
+    }
+
     /// Of a run whose stop is the recipe's own, as `oracle` shows it.
     pub(super) fn stop_shown_by(self, oracle: OracleKind) -> CheckError {
         match self {

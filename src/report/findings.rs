@@ -8,8 +8,8 @@ use super::{Exit, KeyPlaces, Report};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::prove::likeness::Likeness;
 use crate::prove::outcome::{
-    FirstDivergence, HIDDEN_GATHERS, Hazard, NOTHING_CAME, OracleResult, OracleVerdict, Outcome,
-    VacuityFinding, VacuityReason,
+    EARLY_RESTARTS, FirstDivergence, HIDDEN_GATHERS, Hazard, NOTHING_CAME, OracleResult,
+    OracleVerdict, Outcome, VacuityFinding, VacuityReason,
 };
 use crate::prove::stop::Stop;
 use crate::prove::switch::switch_of;
@@ -307,6 +307,11 @@ impl At<'_> {
             let finding = finding
                 .with_note(HIDDEN_GATHERS.to_string())
                 .with_help("restart after fewer steps, or check a run of more steps");
+            return self.keys(finding, &["checkpoint.restarts", "checkpoint"], "");
+        }
+        let mut notes = outcome.notes.iter();
+        if let Some(early) = notes.find(|note| note.starts_with(EARLY_RESTARTS)) {
+            let finding = finding.with_note(early.clone());
             return self.keys(finding, &["checkpoint.restarts", "checkpoint"], "");
         }
         for result in outcome.oracles.iter().filter(|result| result.is_idle()) {

@@ -89,6 +89,29 @@ pub fn perturbed() -> RunOptions {
     }
 }
 
+/// The error of a reference run that stopped: of both runs, or of this one alone.
+///
+/// # Errors
+/// A failure of the machine.
+pub fn told_of_stop(
+    session: &mut Session,
+    workers: usize,
+    error: CheckError,
+) -> Result<CheckError, CheckError> {
+    if !matches!(error, CheckError::Stopped(_)) {
+        return Ok(error);
+    }
+    session.set_workers(other(workers))?;
+    let steps = session.steps();
+    let second = session.plain_run(&perturbed(), steps);
+    session.set_workers(workers)?;
+    match second.map_err(CheckError::from) {
+        Ok(_) => Ok(error.not_repeated(&[])),
+        Err(second) if second.is_stop() => Ok(error),
+        Err(second) => Err(second),
+    }
+}
+
 /// Runs again and compares every root and every metric with the reference run's.
 ///
 /// # Errors

@@ -69,6 +69,13 @@ fn mutants(page: &mut Page, score: &MutantScore) {
             &format!("no place for: {}", score.not_planted.join(", ")),
         );
     }
+    if !score.coinciding.is_empty() {
+        let losses = score.coinciding.join(", ");
+        page.sentence(
+            2,
+            &format!("before any step that would show them: {losses}"),
+        );
+    }
 }
 
 pub(super) fn certificate(page: &mut Page, outcome: &Outcome, detail: Detail) {

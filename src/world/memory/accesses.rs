@@ -52,6 +52,13 @@ impl Use {
         (self.ordinal, self.epoch) == (other.ordinal, other.epoch)
     }
 
+    /// Whether this is the allocation of the memory that `other` means.
+    pub fn is_allocation_of(&self, other: &Use) -> bool {
+        self.lifetime
+            && self.allocation == Some(self.ordinal)
+            && self.allocation == other.allocation
+    }
+
     /// Whether this is a free that `other`, which the host issued before it, need not be behind.
     fn spares(&self, other: &Use) -> bool {
         let users = self.spared.as_ref();

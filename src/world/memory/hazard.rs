@@ -148,10 +148,14 @@ impl std::fmt::Display for Access {
 /// A place in the program, whatever the step and microbatch.
 type Place = (Phase, Name, Name);
 
+type Pair = (HazardKind, Place, Place);
+
 /// The hazards of a run, each reported once.
 #[derive(Debug, Default)]
 pub(crate) struct HazardLog {
-    numbers: BTreeMap<(HazardKind, Place, Place), usize>,
+    numbers: BTreeMap<Pair, usize>,
+    /// Reads that nothing orders behind the allocation that they are of.
+    unallocated: BTreeSet<Pair>,
     hazards: Vec<Hazard>,
     more: u64,
 }
@@ -163,6 +167,10 @@ impl HazardLog {
             place(&conflict.first.site),
             place(&conflict.second.site),
         );
+        let (first, second) = (&conflict.first, &conflict.second);
+        if first.is_allocation_of(second) && !second.write {
+            self.unallocated.insert(key.clone());
+        }
         if let Some(number) = self.numbers.get(&key) {
             let known = &mut self.hazards[*number];
             known.occurrences += 1;
@@ -180,8 +188,8 @@ impl HazardLog {
     /// The hazards in the order they were met, and how many more occurrences were not kept.
     ///
     /// Where the schedule ran a read before the write it should have waited for, the read also met
-    /// unwritten words: one mistake, reported once. So is a handle that nobody waits for, where
-    /// some access is known to have needed the wait.
+    /// unwritten words, and nothing orders it behind their allocation: one mistake, reported once.
+    /// So is a handle that nobody waits for, where some access is known to have needed the wait.
     pub fn finish(mut self) -> (Vec<Hazard>, u64) {
         let pairs = self.hazards.iter().filter(|hazard| hazard.ran.is_some());
         let of_first: BTreeSet<Place> = pairs.map(|hazard| place(&hazard.first.site)).collect();
@@ -198,11 +206,19 @@ impl HazardLog {
             HazardKind::UninitialisedRead => {
                 !early.contains(&(place(&hazard.second.site), hazard.buffer.clone()))
             }
+            HazardKind::ReuseWhileInUse if self.unallocated.contains(&pair(hazard)) => {
+                !early.contains(&(place(&hazard.second.site), hazard.buffer.clone()))
+            }
             HazardKind::MissingJoin => !of_first.contains(&place(&hazard.first.site)),
             _ => true,
         });
         (self.hazards, self.more)
     }
+}
+
+fn pair(hazard: &Hazard) -> Pair {
+    let (first, second) = (&hazard.first.site, &hazard.second.site);
+    (hazard.kind, place(first), place(second))
 }
 
 fn place(site: &Site) -> Place {
