@@ -363,3 +363,11 @@ fn a_send_without_its_wait_is_no_matter_of_lifetimes() {
     let kinds: Vec<HazardKind> = outcome.hazards.iter().map(|hazard| hazard.kind).collect();
     assert_eq!(kinds, [HazardKind::ReadBeforeComplete]);
 }
+
+/// No checkpoint of this recipe has a scaler that it could lack.
+#[test]
+fn what_no_checkpoint_has_cannot_be_lost() {
+    let scenario = scenario("[fault]\nomit_component = \"loss-scaler\"");
+    let error = check(scenario, CheckOptions::default(), &Silent).unwrap_err();
+    assert!(matches!(error, CheckError::UnmetFaults(_)), "{error}");
+}

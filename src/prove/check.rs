@@ -2,7 +2,7 @@
 //! faults, and what follows from them.
 
 use crate::engine::EngineChoice;
-use crate::fault::Component;
+use crate::fault::{Component, Fault};
 use crate::prove::certificate;
 use crate::prove::deviation::Course;
 use crate::prove::effect::{self, Effect};
@@ -428,8 +428,10 @@ pub(super) fn restarts_of(
                 resumption.first_node = res::first_node(session, &restart, step)?;
             }
             found.push((list.clone(), resumption));
-            let lacked = session.scenario.faults.omissions();
-            session.faults_met.extend(lacked);
+            let is_scaled = session.options.loss_scale.is_some();
+            let is_held = |fault: &Fault| is_scaled || fault.at != Component::LossScaler.name();
+            let lacked = session.scenario.faults.omissions().into_iter();
+            session.faults_met.extend(lacked.filter(is_held));
             carried = Some(resumed);
         }
         progress.advance(1);

@@ -100,25 +100,41 @@ pub(super) fn read(reader: &mut Reader<'_>, fp16: bool, bf16: bool) -> LossScali
 }
 
 fn exclusions(reader: &mut Reader<'_>, scaling: &LossScaling, bf16: bool) {
-    let mut exclude = |key: &'static str, message: String, expected: &str| {
+    let exclude = |reader: &mut Reader<'_>, key: &'static str, message: String, expected: &str| {
         if let Some(entry) = reader.entry(key) {
             reader.complain("excluded", message, &entry.item, expected);
         }
     };
     if scaling.fp16 && bf16 {
         let message = "`fp16` and `bf16` exclude each other".to_string();
-        exclude("fp16", message, "expected one of the two");
+        exclude(reader, "fp16", message, "expected one of the two");
     }
     if !scaling.fp16 && !bf16 {
         let message = "an fp32 recipe scales no loss".to_string();
-        exclude("loss_scale", message, "expected a recipe with fp16 or bf16");
+        exclude(
+            reader,
+            "loss_scale",
+            message,
+            "expected a recipe with fp16 or bf16",
+        );
     }
     if scaling.fp16 && scaling.loss_scale.is_none() {
+        // `DynamicGradScaler.__init__` asserts it.
+        let (min, initial) = (scaling.min_loss_scale, scaling.initial_loss_scale);
+        if min > initial {
+            let message = format!("the least scale, {min:e}, is above the first, {initial:e}");
+            let is_least = reader.entry("min_loss_scale").is_some();
+            let key = ["initial_loss_scale", "min_loss_scale"][usize::from(is_least)];
+            let expected = "expected `min_loss_scale` of at most `initial_loss_scale`";
+            if let Some(entry) = reader.entry(key) {
+                reader.complain("excluded", message, &entry.item, expected);
+            }
+        }
         return;
     }
     for key in DYNAMIC {
         let message = format!("`{key}` is the dynamic loss scale's, and this recipe has none");
         let expected = "expected `fp16 = true` without `loss_scale`";
-        exclude(key, message, expected);
+        exclude(reader, key, message, expected);
     }
 }
