@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::prove::deviation::Course;
 use crate::prove::oracle::r2r::same_bits;
 use crate::prove::oracle::replicas::{self, LetIn};
-use crate::prove::outcome::{Bits, VisibleEffect};
+use crate::prove::outcome::{Bits, Spread, VisibleEffect};
 use crate::prove::session::{CheckError, Session};
 use crate::prove::sweep::{Finding, Reach, Sweep, Variable};
 use crate::train::Trainer;
@@ -25,7 +25,7 @@ pub struct Effect {
 
 /// What a run does in which one node only deviates: a counterfactual, as no placement and no table
 /// of tuned configurations does that.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Alone {
     /// The node's own ranks and step have other roots. Nothing before the node deviates, so it is
     /// this node that parts.
@@ -126,6 +126,7 @@ fn visible(deviated: &RunRecord, reference: &RunRecord) -> VisibleEffect {
         losses.map(|((step, _), value)| (*step, *value)).collect()
     };
     let (a, b) = (of(reference), of(deviated));
+    let losses = a.iter().zip(&b).map(|((_, a), (_, b))| (*a, *b)).collect();
     let mut pairs = a.into_iter().zip(b);
     let first = pairs.find(|((_, a), (_, b))| a.to_bits() != b.to_bits());
     VisibleEffect {
@@ -139,5 +140,58 @@ fn visible(deviated: &RunRecord, reference: &RunRecord) -> VisibleEffect {
         first_step: first.map(|((step, _), _)| step),
         value_a: first.map(|((_, a), _)| Bits::of(a)),
         value_b: first.map(|(_, (_, b))| Bits::of(b)),
+        losses,
+        spread: spread(deviated, reference),
+    }
+}
+
+/// From which step on each rank has other roots, the earliest first and ranks without any last.
+fn spread(deviated: &RunRecord, reference: &RunRecord) -> Vec<Spread> {
+    let mut firsts: BTreeMap<u32, Option<u32>> = BTreeMap::new();
+    for (place, root) in &reference.roots {
+        let (step, rank) = *place;
+        let first = firsts.entry(rank).or_default();
+        if deviated.roots.get(place) != Some(root) {
+            first.get_or_insert(step);
+        }
+    }
+    let mut by_step: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (rank, first) in firsts {
+        by_step
+            .entry(first.unwrap_or(u32::MAX))
+            .or_default()
+            .push(rank);
+    }
+    let groups = by_step.into_iter().map(|(step, ranks)| Spread {
+        first_step: (step < u32::MAX).then_some(step),
+        ranks,
+    });
+    groups.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numerics::Digest;
+
+    #[test]
+    fn ranks_are_told_by_the_step_that_reaches_them() {
+        let run = |other: &[(u32, u32)]| {
+            let places = (1..4).flat_map(|step| (0..3).map(move |rank| (step, rank)));
+            let root = |place: (u32, u32)| {
+                (
+                    place,
+                    Digest::of_words(&[u32::from(other.contains(&place))]),
+                )
+            };
+            RunRecord {
+                roots: places.map(root).collect(),
+                ..RunRecord::default()
+            }
+        };
+        let found = spread(&run(&[(2, 0), (3, 0), (3, 2)]), &run(&[]));
+        let found = found.into_iter().map(|one| (one.first_step, one.ranks));
+        let told = [(Some(2), vec![0]), (Some(3), vec![2]), (None, vec![1])];
+        assert_eq!(found.collect::<Vec<_>>(), told);
     }
 }

@@ -321,7 +321,7 @@ pub struct FirstDivergence {
 }
 
 /// One element whose bits differ, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Witness {
     pub site: Site,
     pub node: NodeId,
@@ -393,7 +393,7 @@ impl Bits {
 }
 
 /// Whether and when a number that the user sees differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VisibleEffect {
     /// Steps that both runs were carried through: the recipe's `train_iters`.
     pub steps: u32,
@@ -403,6 +403,18 @@ pub struct VisibleEffect {
     pub first_step: Option<u32>,
     pub value_a: Option<Bits>,
     pub value_b: Option<Bits>,
+    /// What is printed of each step, in the one run and in the other.
+    pub losses: Vec<(f32, f32)>,
+    /// From which step on ranks compute something else.
+    pub spread: Vec<Spread>,
+}
+
+/// Ranks that a difference reaches in the same step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// The first step in which some node of theirs differs; `None` where none does.
+    pub first_step: Option<u32>,
+    pub ranks: Vec<u32>,
 }
 
 /// A known switch, and what it did when it was tried on this scenario.

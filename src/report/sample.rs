@@ -190,6 +190,8 @@ fn witness() -> Witness {
             first_step: None,
             value_a: None,
             value_b: None,
+            losses: Vec::new(),
+            spread: Vec::new(),
         }),
         adjacent_swaps: None,
         steps: 1,
@@ -230,6 +232,8 @@ pub fn divergent() -> Outcome {
         first_step: Some(2),
         value_a: Some(Bits::of(5.25)),
         value_b: Some(Bits::of(5.250_001)),
+        losses: Vec::new(),
+        spread: Vec::new(),
     });
     outcome.remedies = vec![
         remedy(
