@@ -104,6 +104,7 @@ fn allocation(case: &Value) -> Allocation {
         hosts: number(&case["out"]["nNodes"]) as u32,
         gpus_per_host,
         hosts_per_nvlink_domain: 1,
+        alone: None,
         graph: ChannelGraph {
             ring_orders,
             tree_orders,

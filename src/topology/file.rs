@@ -6,8 +6,9 @@
 //! hosts = [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15]]
 //! ```
 //! A topology gives `hosts` and `gpus_per_host` as numbers. Both take `hosts_per_nvlink_domain` and
-//! a table `[nccl]` with `ring_orders`, `tree_orders`, `tree_pattern` and `cross_nic_swap`; an
-//! allocation may also have `[[communicators]]` ([`super::recorded`]).
+//! a table `[nccl]` with `ring_orders`, `tree_orders`, `tree_pattern` and `cross_nic_swap`, and one
+//! `[nccl_alone]` of groups that have one whole node and no more; an allocation may also have
+//! `[[communicators]]` ([`super::recorded`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -107,6 +108,7 @@ struct AllocationFile {
     hosts: Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>,
     hosts_per_nvlink_domain: Option<Spanned<u32>>,
     nccl: Option<GraphTable>,
+    nccl_alone: Option<GraphTable>,
     #[serde(default)]
     communicators: Vec<CommunicatorTable>,
 }
@@ -119,6 +121,7 @@ struct TopologyFile {
     gpus_per_host: Spanned<u32>,
     hosts_per_nvlink_domain: Option<Spanned<u32>>,
     nccl: Option<GraphTable>,
+    nccl_alone: Option<GraphTable>,
 }
 
 #[derive(Deserialize)]
@@ -148,6 +151,7 @@ impl Topology {
             gpus_per_host,
             hosts_per_nvlink_domain: span,
             graph: graph(file.nccl, gpus_per_host * span)?,
+            alone: alone(file.nccl_alone, gpus_per_host * span)?,
         })
     }
 }
@@ -171,6 +175,7 @@ impl Allocation {
             gpus_per_host,
             hosts_per_nvlink_domain: span,
             graph: graph(file.nccl, gpus_per_host * span)?,
+            alone: alone(file.nccl_alone, gpus_per_host * span)?,
         };
         let recorded = recorded(&file.communicators, placement.world())?;
         Ok(Allocation {
@@ -281,6 +286,10 @@ fn graph(table: Option<GraphTable>, gpus: u32) -> Result<ChannelGraph, TopologyE
         cross_nic_swap: table.cross_nic_swap,
         missing,
     })
+}
+
+fn alone(table: Option<GraphTable>, gpus: u32) -> Result<Option<ChannelGraph>, TopologyError> {
+    table.map(|table| graph(Some(table), gpus)).transpose()
 }
 
 fn orders(

@@ -4,9 +4,7 @@ use std::fmt::Write;
 
 use super::{Form, Imported, Machine};
 use crate::diagnostic::{Source, escaped};
-use crate::topology::{
-    Allocation, ChannelGraph, MissingOrders, RecordedChannels, Topology, TreePattern,
-};
+use crate::topology::{Allocation, ChannelGraph, MissingOrders, RecordedChannels, TreePattern};
 
 /// Columns of a comment.
 const COLUMNS: usize = 100;
@@ -37,7 +35,12 @@ impl Imported {
             let span = topology.hosts_per_nvlink_domain;
             let _ = writeln!(text, "hosts_per_nvlink_domain = {span}");
         }
-        text += &graph(topology);
+        if topology.graph != ChannelGraph::ascending(topology.gpus_per_node()) {
+            text += &graph("nccl", &topology.graph);
+        }
+        if let Some(alone) = &topology.alone {
+            text += &graph("nccl_alone", alone);
+        }
         if let Machine::Allocation(allocation) = &self.machine {
             for (channels, groups) in allocation.recorded.by_channels() {
                 text += &communicator(channels, &groups);
@@ -80,23 +83,20 @@ fn hosts(allocation: &Allocation) -> String {
     text
 }
 
-fn graph(topology: &Topology) -> String {
+fn graph(table: &str, graph: &ChannelGraph) -> String {
     let ChannelGraph {
         ring_orders,
         tree_orders,
         tree_pattern,
         cross_nic_swap,
         missing,
-    } = &topology.graph;
-    if topology.graph == ChannelGraph::ascending(topology.gpus_per_node()) {
-        return String::new();
-    }
+    } = graph;
     let pattern = match tree_pattern {
         TreePattern::Balanced => "balanced",
         TreePattern::Split => "split",
         TreePattern::Tree => "tree",
     };
-    let mut text = format!("\n[nccl]\ntree_pattern = \"{pattern}\"\n");
+    let mut text = format!("\n[{table}]\ntree_pattern = \"{pattern}\"\n");
     if *cross_nic_swap {
         text += "cross_nic_swap = true\n";
     }
