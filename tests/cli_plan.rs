@@ -362,6 +362,10 @@ fn documented_keys_are_all_keys() {
     let mut found = std::collections::BTreeSet::new();
     keys(&object(&show, 0), &mut found);
     keys(&object(&diff, 1), &mut found);
+    keys(
+        &object(&[&diff[..4], &["--all-placements"]].concat(), 1),
+        &mut found,
+    );
     let by_8 = ["--topology", "topologies/dgx-h100-2.toml"];
     let pin = [&["pin", QUICKSTART, "--topology", BLOCK][..], &by_8].concat();
     keys(&object(&pin, 1), &mut found);

@@ -5,7 +5,8 @@
 //! name = "block-2x8"
 //! hosts = [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15]]
 //! ```
-//! A topology gives `hosts` and `gpus_per_host` as numbers. Both take `hosts_per_nvlink_domain` and
+//! A topology gives `hosts` and `gpus_per_host` as numbers (of an allocation the latter is that of
+//! its longest host, unless it is given). Both take `hosts_per_nvlink_domain` and
 //! a table `[nccl]` with `ring_orders`, `tree_orders`, `tree_pattern` and `cross_nic_swap`, and one
 //! `[nccl_alone]` of groups that have one whole node and no more; an allocation may also have
 //! `[[communicators]]` ([`super::recorded`]).
@@ -48,6 +49,8 @@ pub enum TopologyErrorKind {
     NoRanks,
     #[error("host {host} has no rank")]
     EmptyHost { host: u32 },
+    #[error("gpus_per_host = {given}, and a host has {longest} ranks")]
+    CrowdedHost { given: u32, longest: u32 },
     #[error("{key} must be at least 1")]
     Zero { key: &'static str },
     #[error("hosts_per_nvlink_domain = {given} does not divide {hosts} hosts")]
@@ -101,11 +104,15 @@ fn syntax(error: toml::de::Error) -> TopologyError {
     }
 }
 
+/// The ranks on each host, with their places in the file.
+type Hosts = Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AllocationFile {
     name: String,
-    hosts: Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>,
+    hosts: Hosts,
+    gpus_per_host: Option<Spanned<u32>>,
     hosts_per_nvlink_domain: Option<Spanned<u32>>,
     nccl: Option<GraphTable>,
     nccl_alone: Option<GraphTable>,
@@ -160,14 +167,22 @@ impl Allocation {
     /// Reads an allocation file.
     pub fn from_toml(text: &str) -> Result<Allocation, TopologyError> {
         let file: AllocationFile = toml::from_str(text).map_err(syntax)?;
-        let placement = placement(&file.hosts)?;
+        let has_domains = file
+            .hosts_per_nvlink_domain
+            .as_ref()
+            .is_some_and(|span| *span.as_ref() > 1);
+        let placement = placement(&file.hosts, has_domains)?;
         let hosts = file.hosts.as_ref().len() as u32;
         let sizes = file
             .hosts
             .as_ref()
             .iter()
             .map(|host| host.as_ref().len() as u32);
-        let gpus_per_host = sizes.max().expect("a placement has hosts");
+        let longest = sizes.max().expect("a placement has hosts");
+        let gpus_per_host = gpus_per_host(file.gpus_per_host.as_ref(), longest)?;
+        if has_domains || file.gpus_per_host.is_some() {
+            check_gpus(hosts, gpus_per_host, &file.hosts)?;
+        }
         let span = domain_span(file.hosts_per_nvlink_domain.as_ref(), hosts)?;
         let topology = Topology {
             name: file.name.clone(),
@@ -188,7 +203,34 @@ impl Allocation {
     }
 }
 
-fn placement(hosts: &Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>) -> Result<Placement, TopologyError> {
+/// GPUs of a host: of the longest, or more of which none has as many ranks.
+fn gpus_per_host(given: Option<&Spanned<u32>>, longest: u32) -> Result<u32, TopologyError> {
+    let Some(given) = given else {
+        return Ok(longest);
+    };
+    match *given.as_ref() {
+        enough if enough >= longest => Ok(enough),
+        given_gpus => {
+            let kind = TopologyErrorKind::CrowdedHost {
+                given: given_gpus,
+                longest,
+            };
+            Err(kind.at(given.span()))
+        }
+    }
+}
+
+/// No more GPUs than ranks are supported: in-node orders are as long as a node.
+fn check_gpus(hosts: u32, gpus_per_host: u32, place: &Hosts) -> Result<(), TopologyError> {
+    let found = u64::from(hosts) * u64::from(gpus_per_host);
+    match found <= u64::from(MAX_RANKS) {
+        true => Ok(()),
+        false => Err(TopologyErrorKind::TooManyRanks { found }.at(place.span())),
+    }
+}
+
+/// A host without ranks keeps its place in an NVLink domain; elsewhere it is a mistake.
+fn placement(hosts: &Hosts, has_domains: bool) -> Result<Placement, TopologyError> {
     let mut slots: BTreeMap<u32, Slot> = BTreeMap::new();
     let found: u64 = hosts
         .as_ref()
@@ -202,7 +244,7 @@ fn placement(hosts: &Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>) -> Result<Placeme
         return Err(TopologyErrorKind::NoRanks.at(hosts.span()));
     }
     for (host, ranks) in (0..).zip(hosts.as_ref()) {
-        if ranks.as_ref().is_empty() {
+        if ranks.as_ref().is_empty() && !has_domains {
             return Err(TopologyErrorKind::EmptyHost { host }.at(ranks.span()));
         }
         for (gpu, rank) in (0..).zip(ranks.as_ref()) {
