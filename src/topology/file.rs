@@ -409,6 +409,45 @@ mod tests {
     }
 
     #[test]
+    fn a_host_without_ranks_keeps_its_place_in_a_domain_and_nowhere_else() {
+        let text = "name = \"x\"\nhosts = [[0], [], [1], [2]]\nhosts_per_nvlink_domain = 2";
+        let allocation = Allocation::from_toml(text).unwrap();
+        let places: Vec<_> = (0..3).map(|rank| allocation.node_and_gpu(rank)).collect();
+        assert_eq!(places, [(0, 0), (1, 0), (1, 1)]);
+        let (kind, at) = refused(&text.replace("= 2", "= 1"));
+        assert_eq!(
+            (kind, at.as_str()),
+            (TopologyErrorKind::EmptyHost { host: 1 }, "[]")
+        );
+        let (kind, _) = refused("name = \"x\"\nhosts = [[], []]\nhosts_per_nvlink_domain = 2");
+        assert_eq!(kind, TopologyErrorKind::NoRanks);
+    }
+
+    #[test]
+    fn a_host_may_have_more_gpus_than_ranks() {
+        let text = "name = \"x\"\nhosts = [[0, 1], [2]]\ngpus_per_host = 4\n[nccl]\n\
+                    ring_orders = [[3, 1, 0, 2]]\n[nccl_alone]\nring_orders = [[0, 1, 2, 3]]";
+        let allocation = Allocation::from_toml(text).unwrap();
+        assert_eq!(allocation.topology.gpus_per_node(), 4);
+        assert!(allocation.topology.alone.is_some());
+        let (kind, at) = refused(&text.replace("= 4", "= 1"));
+        let expected = TopologyErrorKind::CrowdedHost {
+            given: 1,
+            longest: 2,
+        };
+        assert_eq!((kind, at.as_str()), (expected, "1"));
+        let (kind, _) = refused(&text.replace("= 4", "= 4000000000"));
+        let found = 8_000_000_000;
+        assert_eq!(kind, TopologyErrorKind::TooManyRanks { found });
+        let (kind, at) = refused(&text.replace("[[0, 1, 2, 3]]", "[[0, 1, 2]]"));
+        assert!(
+            matches!(kind, TopologyErrorKind::NotAPermutation { .. }),
+            "{kind:?}"
+        );
+        assert_eq!(at, "[0, 1, 2]");
+    }
+
+    #[test]
     fn channel_orders_must_be_permutations() {
         let text = "name = \"x\"\nhosts = [[0, 1], [2, 3]]\n[nccl]\nring_orders = [[1, 0], [0, 0]]";
         let (kind, at) = refused(text);
