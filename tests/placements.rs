@@ -346,6 +346,28 @@ fn nodes_of_other_sizes_in_another_order_change_plans() {
     assert!(!any.differing.is_empty() && !any.is_derived());
 }
 
+/// One rank on each of eight nodes: any placement is one of the same nodes with other names.
+#[test]
+fn one_rank_a_node_is_the_same_wherever_it_is() {
+    let recipe = recipe(8, 1, true, &[("NCCL_ALGO", "ring;reducescatter:pat")]);
+    let (preset, units) = Preset::named("dragonflyx8").expect("a preset");
+    let mut base = preset.allocation(units, 8).expect("it fits");
+    for (rank, slot) in base.placement.slots.iter_mut().enumerate() {
+        *slot = Slot {
+            host: rank as u32,
+            gpu: 0,
+        };
+    }
+    let found = survey(&Job::of(&recipe, None).expect("a job"), &base, 50).expect("plans");
+    let any = found.classes.last().expect("any placement is the last");
+    assert!(any.is_derived() && !any.is_all && any.differing.is_empty());
+    // With a rank on another GPU of its node an argument holds no more, and none is needed here.
+    base.placement.slots[3].gpu = 2;
+    let found = survey(&Job::of(&recipe, None).expect("a job"), &base, 50).expect("plans");
+    let any = found.classes.last().expect("any placement is the last");
+    assert!(!any.is_derived() && any.differing.is_empty());
+}
+
 /// Negative control: a claim about placements that were not tried would be seen.
 #[test]
 fn a_claim_without_ground_is_seen() {

@@ -86,6 +86,15 @@ impl Communicator {
         self.ranks
     }
 
+    /// Each of its nodes has one of its ranks. `None` where its channels were recorded, which does
+    /// not tell.
+    pub fn has_one_rank_a_node(&self) -> Option<bool> {
+        match &self.trees {
+            Trees::Built { chains, .. } => Some(chains[0].iter().all(|chain| chain.len() == 1)),
+            Trees::Recorded(_) => None,
+        }
+    }
+
     /// The ring of one of `channels`.
     pub fn ring(&self, channel: Channel) -> &Ring {
         &self.rings[channel.search as usize]

@@ -73,7 +73,7 @@ impl Judge<'_> {
         Ok(match judged {
             Judged::One { .. } if !names.is_empty() => Judged::Unknown {
                 why: format!(
-                    "NCCL may take {} for it, whose order is not modelled",
+                    "NCCL may take {} for it, whose order is not modelled for all placements",
                     names.join(", ")
                 ),
             },

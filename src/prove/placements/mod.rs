@@ -380,6 +380,10 @@ fn argument(
         Class::NodeOrder if are_alike(base) => Some(Argument::Renamed),
         // A host is a node: another one has another name.
         Class::Spare if base.topology.hosts_per_nvlink_domain == 1 => Some(Argument::Renamed),
+        // One rank a node: any placement is another order of the nodes.
+        Class::AnyPlacement if are_alike(base) && nodes(base)[0].len() == 1 => {
+            Some(Argument::Renamed)
+        }
         Class::LocalOrder => {
             let groups = one.collective.groups.iter();
             let ranks = groups.map(|group| &*own.communicators[group.0 as usize].ranks);
