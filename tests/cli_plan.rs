@@ -271,10 +271,28 @@ fn open_mpi_adds_wherever_the_ranks_run() {
 }
 
 /// The two allocations have the same GPUs: with the same ranks on them, and one order within a
-/// node, nothing is left open.
+/// node, nothing is left open where each group has all of them.
 #[test]
 fn what_pins_a_job_is_found_by_trying() {
-    let pin = ["pin", QUICKSTART, "--topology", BLOCK];
+    let whole = [
+        "tensor_model_parallel_size=1",
+        "pipeline_model_parallel_size=1",
+    ];
+    let whole = whole.map(|key| format!("recipe.{key}"));
+    let pin = [
+        "pin",
+        QUICKSTART,
+        "--topology",
+        BLOCK,
+        "--set",
+        &whole[0],
+        "--set",
+        &whole[1],
+        "--set",
+        "recipe.sequence_parallel=false",
+        "--set",
+        "recipe.global_batch_size=32",
+    ];
     let both = [&pin[..], &["--topology", PLANE]].concat();
     let found = object(&both, 0);
     let settings = found["sets"][0]["settings"].to_string();
@@ -283,8 +301,17 @@ fn what_pins_a_job_is_found_by_trying() {
     assert!(found["sets"][0]["ways"].as_u64() > Some(1));
     let human = text(&both, 0);
     assert!(
-        human.contains("one plan for each of 11 collectives, with"),
+        human.contains("one plan for each of") && human.contains(" collectives, with"),
         "{human}"
+    );
+    // Groups on a part of a node's GPUs are searched for anew, and a graph file is refused.
+    let part = ["pin", QUICKSTART, "--topology", BLOCK, "--topology", PLANE];
+    let part = object(&part, 1);
+    assert!(!part.to_string().contains("NCCL_GRAPH_FILE"), "{part}");
+    let help = text(&["pin", "--help"], 0);
+    assert!(
+        !help.contains("--collectives") && !help.contains("--both-env"),
+        "{help}"
     );
     // Another library adds in rank order: there is nothing to pin.
     let gloo = object(&[&both[..], &["--backend", "gloo"]].concat(), 0);
@@ -335,9 +362,17 @@ fn documented_keys_are_all_keys() {
     let mut found = std::collections::BTreeSet::new();
     keys(&object(&show, 0), &mut found);
     keys(&object(&diff, 1), &mut found);
+    keys(
+        &object(&[&diff[..4], &["--all-placements"]].concat(), 1),
+        &mut found,
+    );
     let by_8 = ["--topology", "topologies/dgx-h100-2.toml"];
     let pin = [&["pin", QUICKSTART, "--topology", BLOCK][..], &by_8].concat();
-    keys(&object(&pin, 0), &mut found);
+    keys(&object(&pin, 1), &mut found);
+    keys(
+        &object(&[&pin[..], &["--backend", "gloo"]].concat(), 0),
+        &mut found,
+    );
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("probe").display().to_string();
     keys(

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bitproof::plan::partition::{self, Operation, PartitionedBy};
-use bitproof::plan::{Communicator, Environment, Protocol};
+use bitproof::plan::{Communicator, Environment, Protocol, pat};
 use bitproof::topology::{
     Allocation, ChannelGraph, Placement, Recorded, Slot, Topology, TreePattern,
 };
@@ -104,6 +104,7 @@ fn allocation(case: &Value) -> Allocation {
         hosts: number(&case["out"]["nNodes"]) as u32,
         gpus_per_host,
         hosts_per_nvlink_domain: 1,
+        alone: None,
         graph: ChannelGraph {
             ring_orders,
             tree_orders,
@@ -251,6 +252,7 @@ fn golden_nccl_partitions_of_single_operations() {
             let by = match row[1].as_str() {
                 Some("Ring") => PartitionedBy::Ring,
                 Some("Tree") => PartitionedBy::Tree,
+                Some("PAT") => PartitionedBy::Pat,
                 _ => continue,
             };
             if list(&choice[0]).len() > 1 {
@@ -277,6 +279,13 @@ fn golden_nccl_partitions_of_single_operations() {
                     "{place}"
                 );
                 assert_eq!(*last, number(&row[9]), "{place}: last channel");
+            }
+            if by == PartitionedBy::Pat && operation.element_bytes > 1 {
+                for (channel, elements) in [(7, 10), (8, 11), (9, 12)] {
+                    let bytes = number(&row[channel]) * operation.element_bytes;
+                    let chunk = pat::chunk_bytes(buffer, ranks, bytes);
+                    assert_eq!(chunk, number(&row[elements]), "{place}: chunk");
+                }
             }
             if by == PartitionedBy::Ring {
                 assert_eq!(

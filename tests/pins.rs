@@ -9,6 +9,7 @@ use bitproof::plan::{
     Selector,
 };
 use bitproof::prove::pin::{Configured, Judged, Setting, Side, candidates, pins};
+use bitproof::topology::machines::Preset;
 use bitproof::topology::{Allocation, ChannelGraph, TreePattern};
 use bitproof::train::{TrainOptions, step_collectives};
 use proptest::prelude::*;
@@ -22,11 +23,12 @@ struct Case {
 }
 
 fn recipe(world: u32, tensor: u32, sharded: bool, env: &BTreeMap<String, String>) -> Recipe {
-    let data = world / tensor;
+    let (data, heads) = (world / tensor, tensor.max(4));
+    let hidden = 4 * heads;
     let text = format!(
         "world_size = {world}\ntensor_model_parallel_size = {tensor}\nnum_layers = 1\n\
-         hidden_size = 16\nnum_attention_heads = 4\nseq_length = 16\nmicro_batch_size = 1\n\
-         global_batch_size = {data}\ntrain_iters = 2\nlr = 1e-2\n\
+         hidden_size = {hidden}\nnum_attention_heads = {heads}\nseq_length = 16\n\
+         micro_batch_size = 1\n         global_batch_size = {data}\ntrain_iters = 2\nlr = 1e-2\n\
          use_distributed_optimizer = {sharded}\n"
     );
     let mut recipe = Recipe::from_toml(&text).expect("a small recipe");
@@ -34,13 +36,26 @@ fn recipe(world: u32, tensor: u32, sharded: bool, env: &BTreeMap<String, String>
     recipe
 }
 
-/// The case with settings applied: the recipe, the allocations, whether their orders are known and
+/// What is known of the orders within a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    /// What the search finds for groups that have each node whole.
+    Searched,
+    /// What a graph file says to every communicator.
+    Forced,
+}
+
+/// The case with settings applied: the recipe, the allocations, what is known of their orders and
 /// whether ranks may move.
-fn applied(case: &Case, settings: &[Setting]) -> (Recipe, Vec<(Allocation, bool)>, bool) {
+fn applied(case: &Case, settings: &[Setting]) -> (Recipe, Vec<(Allocation, Known)>, bool) {
     let mut recipe = case.recipe.clone();
     let mut free = case.free;
-    let is_known = |one: &Allocation| {
-        one.topology.graph != ChannelGraph::ascending(one.topology.gpus_per_node())
+    let is_known = |one: &Allocation| match one.topology.graph
+        == ChannelGraph::ascending(one.topology.gpus_per_node())
+    {
+        true => Known::Nothing,
+        false => Known::Searched,
     };
     let sides = case.allocations.iter();
     let mut sides: Vec<_> = sides.map(|one| (one.clone(), is_known(one))).collect();
@@ -57,7 +72,7 @@ fn applied(case: &Case, settings: &[Setting]) -> (Recipe, Vec<(Allocation, bool)
             }
             Setting::Graph(_) => sides.iter_mut().for_each(|(side, known)| {
                 side.topology.graph = first.topology.graph.clone();
-                *known = true;
+                *known = Known::Forced;
             }),
             Setting::Placement(_) => {
                 free = false;
@@ -110,24 +125,52 @@ fn graphs(gpus: u32) -> Vec<ChannelGraph> {
     all
 }
 
-/// Every machine that a side can be.
-fn machines(side: &Allocation, known: bool, free: bool) -> Vec<Allocation> {
+/// Whether the orders of the file are those of a group: it has whole hosts, and they are one of one
+/// or several of several.
+fn is_whole(machine: &Allocation, group: &[u32]) -> bool {
+    let host = |rank: u32| machine.placement.slots[rank as usize].host;
+    let on = |wanted: u32| {
+        (0..machine.placement.world())
+            .filter(|rank| host(*rank) == wanted)
+            .collect::<BTreeSet<u32>>()
+    };
+    let own: BTreeSet<u32> = group.iter().copied().collect();
+    let hosts: BTreeSet<u32> = group.iter().map(|rank| host(*rank)).collect();
+    hosts.iter().all(|host| {
+        let ranks = on(*host);
+        ranks.len() as u32 == machine.topology.gpus_per_host && ranks.is_subset(&own)
+    })
+}
+
+/// Every machine that a side can be for a group.
+fn machines(side: &Allocation, known: Known, free: bool, group: &[u32]) -> Vec<Allocation> {
     let own: Vec<u32> = (0..side.placement.world()).collect();
     let placements = match free {
         true => permutations(&own),
         false => vec![own],
     };
-    let graphs = match known {
-        true => vec![side.topology.graph.clone()],
-        false => graphs(side.topology.gpus_per_node()),
-    };
     let mut all = Vec::new();
     for order in &placements {
-        for graph in &graphs {
-            let mut machine = side.clone();
-            let slot = |place: &u32| side.placement.slots[*place as usize];
-            machine.placement.slots = order.iter().map(slot).collect();
-            machine.topology.graph = graph.clone();
+        let mut machine = side.clone();
+        let slot = |place: &u32| side.placement.slots[*place as usize];
+        machine.placement.slots = order.iter().map(slot).collect();
+        let hosts: BTreeSet<u32> = machine.placement.slots.iter().map(|one| one.host).collect();
+        let own: BTreeSet<u32> = group
+            .iter()
+            .map(|rank| machine.placement.slots[*rank as usize].host)
+            .collect();
+        let is_known = match known {
+            Known::Nothing => false,
+            Known::Searched => is_whole(&machine, group) && (own.len() > 1 || hosts.len() == 1),
+            Known::Forced => is_whole(&machine, group),
+        };
+        let graphs = match is_known {
+            true => vec![side.topology.graph.clone()],
+            false => graphs(side.topology.gpus_per_node()),
+        };
+        for graph in graphs {
+            let mut machine = machine.clone();
+            machine.topology.graph = graph;
             all.push(machine);
         }
     }
@@ -175,15 +218,29 @@ fn environments(recipe: &Recipe, function: Function) -> Option<Vec<Environment>>
     Some(all)
 }
 
+fn has_one_plan(
+    request: &Request<'_>,
+    machines: impl Iterator<Item = Allocation>,
+    environments: &[Environment],
+) -> bool {
+    let mut plans: BTreeSet<Digest> = BTreeSet::new();
+    for machine in machines {
+        for environment in environments {
+            let selector = Selector::new(machine.clone(), environment.clone());
+            plans.insert(selector.plan(request).expect("a plan").hash());
+            if plans.len() > 1 {
+                return false;
+            }
+        }
+    }
+    true
+}
+
 /// Whether each group of each collective has one plan only, whatever is left open.
 fn is_pinned(case: &Case, settings: &[Setting]) -> bool {
     let (recipe, sides, free) = applied(case, settings);
     let options = TrainOptions::from(&recipe);
     let communicators = options.layout.communicators();
-    let machines: Vec<Allocation> = sides
-        .iter()
-        .flat_map(|(side, known)| machines(side, *known, free))
-        .collect();
     let collectives = step_collectives(&options).expect("buckets");
     collectives.iter().all(|one| {
         let ranks = |group: usize| &communicators[one.groups[group].0 as usize].ranks;
@@ -198,27 +255,20 @@ fn is_pinned(case: &Case, settings: &[Setting]) -> bool {
         let Some(environments) = environments(&recipe, function) else {
             return false;
         };
-        let mut plans: Vec<BTreeSet<Digest>> = vec![BTreeSet::new(); one.groups.len()];
-        for machine in &machines {
-            for environment in &environments {
-                let selector = Selector::new(machine.clone(), environment.clone());
-                for (group, plans) in plans.iter_mut().enumerate() {
-                    let request = Request {
-                        backend: Backend::Nccl,
-                        members: ranks(group),
-                        collective: one.collective,
-                        dtype: one.dtype,
-                        elements: one.elements,
-                        reduction: one.reduction,
-                    };
-                    plans.insert(selector.plan(&request).expect("a plan").hash());
-                    if plans.len() > 1 {
-                        return false;
-                    }
-                }
-            }
-        }
-        true
+        (0..one.groups.len()).all(|group| {
+            let request = Request {
+                backend: Backend::Nccl,
+                members: ranks(group),
+                collective: one.collective,
+                dtype: one.dtype,
+                elements: one.elements,
+                reduction: one.reduction,
+            };
+            let machines = sides
+                .iter()
+                .flat_map(|(side, known)| machines(side, *known, free, ranks(group)));
+            has_one_plan(&request, machines, &environments)
+        })
     })
 }
 
@@ -409,4 +459,60 @@ fn costs_are_those_of_the_formulas() {
     assert_eq!(ll.wire_bytes, 2 * bytes);
     // Two all-reduces of 2 (n - 1) steps and a reduce-scatter of n - 1.
     assert_eq!(simple.steps, 6 + 6 + 3);
+}
+
+/// Data-parallel groups of four on a host of eight: NCCL searches their rings anew, so what it
+/// finds for the whole host pins nothing of them. The job's largest group has the whole host.
+#[test]
+fn groups_on_a_part_of_a_node_are_not_pinned_by_its_orders() {
+    let text = std::fs::read_to_string("scenarios/recipes/gpt-8.toml").expect("it is shipped");
+    let recipe = Recipe::from_toml(&text).expect("a recipe");
+    for name in ["dgx-h100x1", "dgx-a100x1"] {
+        let (preset, units) = Preset::named(name).expect("a preset");
+        let allocation = preset.allocation(units, 8).expect("it fits");
+        let found = pins(&recipe, None, std::slice::from_ref(&allocation), false).expect("a job");
+        assert!(found.sets.is_empty(), "{name}: {:?}", found.sets);
+        let (_, left) = found.left.expect("something is left");
+        let is_open = |name: &str| {
+            left.iter()
+                .any(|one| one.name == name && matches!(one.judged, Judged::Open { .. }))
+        };
+        assert!(is_open("loss"), "{left:?}");
+        assert!(!left.iter().any(|one| one.name == "grad_norm"), "{left:?}");
+    }
+    // Negative control: with eight data-parallel ranks every group has the whole host.
+    let mut whole = recipe;
+    whole.tensor_model_parallel_size = 1;
+    whole.sequence_parallel = false;
+    whole.global_batch_size = 24;
+    let (preset, units) = Preset::named("dgx-h100x1").expect("a preset");
+    let allocation = preset.allocation(units, 8).expect("it fits");
+    let found = pins(&whole, None, &[allocation], false).expect("a job");
+    assert!(!found.sets.is_empty(), "{:?}", found.left);
+}
+
+/// A group on one whole node of several: known of machines whose search for it is known, else open.
+#[test]
+fn a_group_on_one_node_of_several_is_searched_for_alone() {
+    let job = recipe(
+        16,
+        8,
+        true,
+        &BTreeMap::from([("NCCL_ALGO".into(), "Ring".into())]),
+    );
+    let (preset, units) = Preset::named("dgx-h100x2").expect("a preset");
+    let known = preset.allocation(units, 16).expect("it fits");
+    let judged = |allocation: Allocation| {
+        let found = pins(&job, None, &[allocation], false).expect("a job");
+        let left = found.left.map(|(_, left)| left).unwrap_or_default();
+        left.into_iter().map(|one| one.name).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(known.clone()), Vec::<String>::new());
+    let mut unknown = known;
+    unknown.topology.alone = None;
+    let left = judged(unknown);
+    assert!(
+        left.iter().any(|name| name.starts_with("layers")),
+        "{left:?}"
+    );
 }

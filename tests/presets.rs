@@ -91,6 +91,13 @@ fn orders_are_those_of_nccls_search() {
             assert!(is_of(case, &made.topology.graph), "{preset} {hosts}");
         }
     }
+    // A group on one whole node of several has what is found for one node.
+    for (case, preset) in [("h100_n1", "dgx-h100x4"), ("a100_n1", "dgx-a100x4")] {
+        let topology = allocation(preset, 32).topology;
+        let alone = topology.alone.expect("it is known");
+        assert!(is_of(find(case), &alone), "{preset}");
+        assert!(!is_of(find(case), &topology.graph), "{preset}");
+    }
     for (case, preset, world) in [
         ("gb200_nvl72", "gb200-nvl72x1", 72),
         ("gb200_2xnvl64", "gb200-nvl64x2", 128),

@@ -7,7 +7,9 @@ use crate::numerics::Dtype;
 use crate::plan::channels::{Channel, Communicator};
 use crate::plan::partition::{self, Operation, PartitionedBy};
 use crate::plan::request::{Backend, Collective, MAX_PIECES, PlanError, Reduction, Request};
-use crate::plan::{Arithmetic, Piece, Plan, Tree, all_to_all_sum, gloo, local, open_mpi, ring};
+use crate::plan::{
+    Arithmetic, Piece, Plan, Tree, all_to_all_sum, gloo, local, open_mpi, pat, ring,
+};
 use crate::recipe::nccl::{Algorithm, Environment, Function, Protocol};
 
 /// The plan of one operation of one communicator.
@@ -213,8 +215,12 @@ impl Chosen {
             blocks,
             traffic,
         };
+        if algorithm == Algorithm::Pat {
+            check_pat(communicator, request, protocol)?;
+        }
         let by = match algorithm {
             Algorithm::Tree => PartitionedBy::Tree,
+            Algorithm::Pat => PartitionedBy::Pat,
             _ => PartitionedBy::Ring,
         };
         let channels = communicator.channels(environment.min_channels, environment.max_channels);
@@ -252,6 +258,9 @@ fn nccl(
             environment.buffer_bytes,
             &operation,
         ),
+        (Collective::ReduceScatter, Algorithm::Pat) => {
+            pat_reduce_scatter(parts, environment.buffer_bytes, &operation)
+        }
         (Collective::ReduceScatter, _) => ring_reduce_scatter(communicator, parts, &operation),
         (Collective::Reduce { root }, _) => {
             let piece = |(channel, range)| Piece {
@@ -330,6 +339,62 @@ fn ring_reduce_scatter(
             pieces.push(Piece {
                 range: start + range.start..start + range.end,
                 tree: places.reduce_scatter_tree(block as u32),
+            });
+        }
+    }
+    Ok(pieces)
+}
+
+/// What NCCL has PAT for (`graph/tuning.cc`, `ncclPatEnable`).
+fn check_pat(
+    communicator: &Communicator,
+    request: &Request<'_>,
+    protocol: Protocol,
+) -> Result<(), PlanError> {
+    let reason = if communicator.has_one_rank_a_node() != Some(true) {
+        "NCCL takes PAT for groups with one rank on each node (NCCL_PAT_ENABLE=1 is not modelled)"
+    } else if protocol != Protocol::Simple {
+        "PAT has the protocol Simple alone"
+    } else if request.reduction == Reduction::Avg {
+        "PAT takes no averages"
+    } else {
+        return Ok(());
+    };
+    Err(PlanError::Unsupported {
+        collective: request.collective,
+        reduction: request.reduction,
+        dtype: request.dtype,
+        reason,
+    })
+}
+
+/// Every block is split over the channels alike. Ranks are those of the communicator: no ring.
+fn pat_reduce_scatter(
+    parts: Vec<(Channel, Range<u64>)>,
+    buffer_bytes: u64,
+    operation: &Operation,
+) -> Result<Vec<Piece>, PlanError> {
+    let ranks = operation.blocks;
+    // Each block has a tree of its own, of 2 n - 1 steps, for each aggregation.
+    check_pieces(operation.count * ranks, 2 * ranks * ranks)?;
+    let delta = |range: &Range<u64>| {
+        let bytes = (range.end - range.start) * operation.element_bytes;
+        let chunk = pat::chunk_bytes(buffer_bytes, ranks, bytes);
+        pat::delta_log2(ranks, bytes, chunk)
+    };
+    let parts: Vec<(u32, Range<u64>)> = parts
+        .into_iter()
+        .map(|(_, range)| (delta(&range), range))
+        .collect();
+    let mut pieces = Vec::new();
+    for block in 0..ranks {
+        let start = block * operation.count;
+        let mut known: BTreeMap<u32, Tree> = BTreeMap::new();
+        for (delta, range) in &parts {
+            let made = || pat::reduce_scatter_tree(ranks as u32, block as u32, *delta);
+            pieces.push(Piece {
+                range: start + range.start..start + range.end,
+                tree: known.entry(*delta).or_insert_with(made).clone(),
             });
         }
     }

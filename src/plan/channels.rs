@@ -11,7 +11,9 @@ use std::sync::Arc;
 use crate::plan::Tree;
 use crate::plan::nccl_tree::{self, Half};
 use crate::plan::ring::Ring;
-use crate::topology::{Allocation, RecordedChannel, RecordedChannels, TreePattern};
+use crate::topology::{
+    Allocation, ChannelGraph, RecordedChannel, RecordedChannels, Topology, TreePattern,
+};
 
 /// One communicator as its algorithms see it. Ranks are group-local throughout: groups of the same
 /// shape are equal.
@@ -43,7 +45,7 @@ impl Communicator {
             return Communicator::recorded(members.len() as u32, known);
         }
         let nodes = nodes(allocation, members);
-        let graph = &allocation.topology.graph;
+        let graph = graph(&allocation.topology, &nodes);
         let mut rings: Vec<Ring> = Vec::new();
         let mut chains = Vec::new();
         for channel in 0..graph.search_channels() {
@@ -82,6 +84,15 @@ impl Communicator {
 
     pub fn ranks(&self) -> u32 {
         self.ranks
+    }
+
+    /// Each of its nodes has one of its ranks. `None` where its channels were recorded, which does
+    /// not tell.
+    pub fn has_one_rank_a_node(&self) -> Option<bool> {
+        match &self.trees {
+            Trees::Built { chains, .. } => Some(chains[0].iter().all(|chain| chain.len() == 1)),
+            Trees::Recorded(_) => None,
+        }
     }
 
     /// The ring of one of `channels`.
@@ -151,6 +162,14 @@ fn nodes(allocation: &Allocation, members: &[u32]) -> Vec<Vec<Member>> {
         node.sort_unstable();
     }
     nodes
+}
+
+/// What NCCL's search found for a group on these nodes.
+fn graph<'a>(topology: &'a Topology, nodes: &[Vec<Member>]) -> &'a ChannelGraph {
+    match (nodes, &topology.alone) {
+        ([only], Some(alone)) if only.len() as u32 == topology.gpus_per_node() => alone,
+        _ => &topology.graph,
+    }
 }
 
 /// A node's group-local ranks in the order of its GPUs in `order`; absent GPUs are passed over.

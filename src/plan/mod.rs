@@ -39,6 +39,7 @@ pub mod local;
 pub mod nccl_tree;
 pub mod open_mpi;
 pub mod partition;
+pub mod pat;
 mod request;
 pub mod ring;
 mod scale;

@@ -24,7 +24,7 @@ impl Protocol {
         match (self, algorithm) {
             (Protocol::Simple, _) => 512 * 64,
             (Protocol::Ll, PartitionedBy::Ring) => 512 * 8 * ranks,
-            (Protocol::Ll, PartitionedBy::Tree) => 512 * 8,
+            (Protocol::Ll, _) => 512 * 8,
             (Protocol::Ll128, _) => 640 * 8,
         }
     }
@@ -35,6 +35,7 @@ impl Protocol {
 pub enum PartitionedBy {
     Ring,
     Tree,
+    Pat,
 }
 
 /// The size of one operation, as the partition sees it.
@@ -60,6 +61,10 @@ pub fn channel_limit(
     channels: u64,
 ) -> u64 {
     assert!(channels >= 1, "a communicator has at least one channel");
+    if algorithm == PartitionedBy::Pat {
+        // The number of threads in NCCL's table is 0 for it, so no channel has too few bytes.
+        return channels;
+    }
     let bytes = operation.count * operation.element_bytes * operation.blocks;
     (bytes / protocol.bytes_per_channel(algorithm, ranks)).clamp(1, channels)
 }

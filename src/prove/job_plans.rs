@@ -10,7 +10,7 @@ use crate::plan::{
     Backend, CarriedOut, Digest, Environment, EnvironmentError, OPEN_MPI_BASIS, PLAN_BASIS, Plan,
     PlanError, Request, Selector,
 };
-use crate::recipe::nccl::Function;
+use crate::recipe::nccl::{Algorithm, Function};
 use crate::recipe::{DataParallelKind, DistributedBackend, Recipe};
 use crate::topology::{Allocation, ChannelGraph, MissingOrders};
 use crate::train::{LayoutError, StepCollective, TrainOptions, step_collectives};
@@ -284,6 +284,14 @@ fn assumed(
         let channels = "how many channels NCCL has: NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS are \
                         not both set, and two for each ring of the topology are assumed";
         list.push(channels.to_string());
+    }
+    let takes_pat = |function: &Function| environment.algorithm(*function) == Ok(Algorithm::Pat);
+    if facts.functions.iter().any(takes_pat) {
+        list.push(
+            "that PAT takes every channel for small messages too, as NCCL's table has no number of \
+             threads for it: from 33 ranks on its order follows from the bytes on each"
+                .into(),
+        );
     }
     list.extend(beyond(facts, groups));
     if is_built {

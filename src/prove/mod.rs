@@ -21,6 +21,7 @@ pub mod oracle;
 pub mod origin;
 pub mod outcome;
 pub mod pin;
+pub mod placements;
 pub mod plans;
 pub mod progress;
 pub mod queries;

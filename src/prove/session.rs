@@ -477,5 +477,7 @@ fn are_alike(a: &Allocation, b: &Allocation) -> bool {
     };
     let alike =
         |rank: u32| joined(a, rank) == joined(b, rank) && node(a, rank).1 == node(b, rank).1;
-    a.topology.graph == b.topology.graph && (0..world).all(alike)
+    let is_one_search =
+        a.topology.graph == b.topology.graph && a.topology.alone == b.topology.alone;
+    is_one_search && (0..world).all(alike)
 }

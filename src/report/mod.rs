@@ -11,6 +11,7 @@ mod json;
 mod junit;
 mod names;
 pub mod pins;
+pub mod placements;
 mod places;
 pub mod plans;
 mod refusal;

@@ -73,7 +73,7 @@ impl NamedPlans<'_> {
     }
 
     /// What the plans rest on.
-    fn foundations(&self) -> String {
+    pub(super) fn foundations(&self) -> String {
         let mut text = format!("basis: {}\n", self.plans.basis());
         if !self.plans.assumed.is_empty() {
             text.push_str(ASSUMED);

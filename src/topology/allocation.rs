@@ -12,6 +12,9 @@ pub struct Topology {
     /// Consecutive hosts joined by NVLink (a rack of GB200 trays). 1 where NVLink ends at the host.
     pub hosts_per_nvlink_domain: u32,
     pub graph: ChannelGraph,
+    /// What NCCL finds for a group that has all GPUs of one node and no others, where that is known
+    /// and `graph` is what it finds for several nodes.
+    pub alone: Option<ChannelGraph>,
 }
 
 impl Topology {
@@ -23,6 +26,7 @@ impl Topology {
             gpus_per_host,
             hosts_per_nvlink_domain: 1,
             graph: ChannelGraph::ascending(gpus_per_host),
+            alone: None,
         }
     }
 

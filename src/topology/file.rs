@@ -5,9 +5,11 @@
 //! name = "block-2x8"
 //! hosts = [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15]]
 //! ```
-//! A topology gives `hosts` and `gpus_per_host` as numbers. Both take `hosts_per_nvlink_domain` and
-//! a table `[nccl]` with `ring_orders`, `tree_orders`, `tree_pattern` and `cross_nic_swap`; an
-//! allocation may also have `[[communicators]]` ([`super::recorded`]).
+//! A topology gives `hosts` and `gpus_per_host` as numbers (of an allocation the latter is that of
+//! its longest host, unless it is given). Both take `hosts_per_nvlink_domain` and
+//! a table `[nccl]` with `ring_orders`, `tree_orders`, `tree_pattern` and `cross_nic_swap`, and one
+//! `[nccl_alone]` of groups that have one whole node and no more; an allocation may also have
+//! `[[communicators]]` ([`super::recorded`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -47,6 +49,8 @@ pub enum TopologyErrorKind {
     NoRanks,
     #[error("host {host} has no rank")]
     EmptyHost { host: u32 },
+    #[error("gpus_per_host = {given}, and a host has {longest} ranks")]
+    CrowdedHost { given: u32, longest: u32 },
     #[error("{key} must be at least 1")]
     Zero { key: &'static str },
     #[error("hosts_per_nvlink_domain = {given} does not divide {hosts} hosts")]
@@ -100,13 +104,18 @@ fn syntax(error: toml::de::Error) -> TopologyError {
     }
 }
 
+/// The ranks on each host, with their places in the file.
+type Hosts = Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AllocationFile {
     name: String,
-    hosts: Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>,
+    hosts: Hosts,
+    gpus_per_host: Option<Spanned<u32>>,
     hosts_per_nvlink_domain: Option<Spanned<u32>>,
     nccl: Option<GraphTable>,
+    nccl_alone: Option<GraphTable>,
     #[serde(default)]
     communicators: Vec<CommunicatorTable>,
 }
@@ -119,6 +128,7 @@ struct TopologyFile {
     gpus_per_host: Spanned<u32>,
     hosts_per_nvlink_domain: Option<Spanned<u32>>,
     nccl: Option<GraphTable>,
+    nccl_alone: Option<GraphTable>,
 }
 
 #[derive(Deserialize)]
@@ -148,6 +158,7 @@ impl Topology {
             gpus_per_host,
             hosts_per_nvlink_domain: span,
             graph: graph(file.nccl, gpus_per_host * span)?,
+            alone: alone(file.nccl_alone, gpus_per_host * span)?,
         })
     }
 }
@@ -156,14 +167,22 @@ impl Allocation {
     /// Reads an allocation file.
     pub fn from_toml(text: &str) -> Result<Allocation, TopologyError> {
         let file: AllocationFile = toml::from_str(text).map_err(syntax)?;
-        let placement = placement(&file.hosts)?;
+        let has_domains = file
+            .hosts_per_nvlink_domain
+            .as_ref()
+            .is_some_and(|span| *span.as_ref() > 1);
+        let placement = placement(&file.hosts, has_domains)?;
         let hosts = file.hosts.as_ref().len() as u32;
         let sizes = file
             .hosts
             .as_ref()
             .iter()
             .map(|host| host.as_ref().len() as u32);
-        let gpus_per_host = sizes.max().expect("a placement has hosts");
+        let longest = sizes.max().expect("a placement has hosts");
+        let gpus_per_host = gpus_per_host(file.gpus_per_host.as_ref(), longest)?;
+        if has_domains || file.gpus_per_host.is_some() {
+            check_gpus(hosts, gpus_per_host, &file.hosts)?;
+        }
         let span = domain_span(file.hosts_per_nvlink_domain.as_ref(), hosts)?;
         let topology = Topology {
             name: file.name.clone(),
@@ -171,6 +190,7 @@ impl Allocation {
             gpus_per_host,
             hosts_per_nvlink_domain: span,
             graph: graph(file.nccl, gpus_per_host * span)?,
+            alone: alone(file.nccl_alone, gpus_per_host * span)?,
         };
         let recorded = recorded(&file.communicators, placement.world())?;
         Ok(Allocation {
@@ -183,7 +203,34 @@ impl Allocation {
     }
 }
 
-fn placement(hosts: &Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>) -> Result<Placement, TopologyError> {
+/// GPUs of a host: of the longest, or more of which none has as many ranks.
+fn gpus_per_host(given: Option<&Spanned<u32>>, longest: u32) -> Result<u32, TopologyError> {
+    let Some(given) = given else {
+        return Ok(longest);
+    };
+    match *given.as_ref() {
+        enough if enough >= longest => Ok(enough),
+        given_gpus => {
+            let kind = TopologyErrorKind::CrowdedHost {
+                given: given_gpus,
+                longest,
+            };
+            Err(kind.at(given.span()))
+        }
+    }
+}
+
+/// No more GPUs than ranks are supported: in-node orders are as long as a node.
+fn check_gpus(hosts: u32, gpus_per_host: u32, place: &Hosts) -> Result<(), TopologyError> {
+    let found = u64::from(hosts) * u64::from(gpus_per_host);
+    match found <= u64::from(MAX_RANKS) {
+        true => Ok(()),
+        false => Err(TopologyErrorKind::TooManyRanks { found }.at(place.span())),
+    }
+}
+
+/// A host without ranks keeps its place in an NVLink domain; elsewhere it is a mistake.
+fn placement(hosts: &Hosts, has_domains: bool) -> Result<Placement, TopologyError> {
     let mut slots: BTreeMap<u32, Slot> = BTreeMap::new();
     let found: u64 = hosts
         .as_ref()
@@ -197,7 +244,7 @@ fn placement(hosts: &Spanned<Vec<Spanned<Vec<Spanned<u32>>>>>) -> Result<Placeme
         return Err(TopologyErrorKind::NoRanks.at(hosts.span()));
     }
     for (host, ranks) in (0..).zip(hosts.as_ref()) {
-        if ranks.as_ref().is_empty() {
+        if ranks.as_ref().is_empty() && !has_domains {
             return Err(TopologyErrorKind::EmptyHost { host }.at(ranks.span()));
         }
         for (gpu, rank) in (0..).zip(ranks.as_ref()) {
@@ -283,6 +330,10 @@ fn graph(table: Option<GraphTable>, gpus: u32) -> Result<ChannelGraph, TopologyE
     })
 }
 
+fn alone(table: Option<GraphTable>, gpus: u32) -> Result<Option<ChannelGraph>, TopologyError> {
+    table.map(|table| graph(Some(table), gpus)).transpose()
+}
+
 fn orders(
     key: &'static str,
     list: &Spanned<Vec<Spanned<Vec<u32>>>>,
@@ -355,6 +406,45 @@ mod tests {
         let (kind, at) = refused("name = \"x\"\nhost = [[0]]");
         assert!(matches!(kind, TopologyErrorKind::Syntax(_)), "{kind:?}");
         assert!(at.contains("host"), "{at}");
+    }
+
+    #[test]
+    fn a_host_without_ranks_keeps_its_place_in_a_domain_and_nowhere_else() {
+        let text = "name = \"x\"\nhosts = [[0], [], [1], [2]]\nhosts_per_nvlink_domain = 2";
+        let allocation = Allocation::from_toml(text).unwrap();
+        let places: Vec<_> = (0..3).map(|rank| allocation.node_and_gpu(rank)).collect();
+        assert_eq!(places, [(0, 0), (1, 0), (1, 1)]);
+        let (kind, at) = refused(&text.replace("= 2", "= 1"));
+        assert_eq!(
+            (kind, at.as_str()),
+            (TopologyErrorKind::EmptyHost { host: 1 }, "[]")
+        );
+        let (kind, _) = refused("name = \"x\"\nhosts = [[], []]\nhosts_per_nvlink_domain = 2");
+        assert_eq!(kind, TopologyErrorKind::NoRanks);
+    }
+
+    #[test]
+    fn a_host_may_have_more_gpus_than_ranks() {
+        let text = "name = \"x\"\nhosts = [[0, 1], [2]]\ngpus_per_host = 4\n[nccl]\n\
+                    ring_orders = [[3, 1, 0, 2]]\n[nccl_alone]\nring_orders = [[0, 1, 2, 3]]";
+        let allocation = Allocation::from_toml(text).unwrap();
+        assert_eq!(allocation.topology.gpus_per_node(), 4);
+        assert!(allocation.topology.alone.is_some());
+        let (kind, at) = refused(&text.replace("= 4", "= 1"));
+        let expected = TopologyErrorKind::CrowdedHost {
+            given: 1,
+            longest: 2,
+        };
+        assert_eq!((kind, at.as_str()), (expected, "1"));
+        let (kind, _) = refused(&text.replace("= 4", "= 4000000000"));
+        let found = 8_000_000_000;
+        assert_eq!(kind, TopologyErrorKind::TooManyRanks { found });
+        let (kind, at) = refused(&text.replace("[[0, 1, 2, 3]]", "[[0, 1, 2]]"));
+        assert!(
+            matches!(kind, TopologyErrorKind::NotAPermutation { .. }),
+            "{kind:?}"
+        );
+        assert_eq!(at, "[0, 1, 2]");
     }
 
     #[test]

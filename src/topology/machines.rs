@@ -229,6 +229,7 @@ impl Preset {
             gpus_per_host: self.gpus_per_host,
             hosts_per_nvlink_domain: self.hosts_per_unit,
             graph: self.graph(world.div_ceil(gpus)),
+            alone: (self.orders != Orders::Unknown && world > gpus).then(|| self.graph(1)),
         };
         let mut allocation = topology.block(world)?;
         allocation.assumes = self.assumes(world % gpus);
@@ -278,8 +279,8 @@ impl Preset {
         if self.orders != Orders::Unknown {
             list.push(
                 "that rings and chains are those that the search of NCCL 2.30.7 finds for ranks \
-                 on whole nodes of this shape: a group of some of a node's GPUs, or within one \
-                 node of several, is taken to have the same ones, its own GPUs in their order"
+                 on whole nodes of this shape: a group of some of a node's GPUs is taken to have \
+                 the same ones, its own GPUs in their order"
                     .to_string(),
             );
         }

@@ -8,6 +8,7 @@ pub mod import;
 pub mod machines;
 pub mod presets;
 mod recorded;
+mod write;
 
 pub use allocation::{Allocation, Placement, Slot, Topology};
 pub use file::{TopologyError, TopologyErrorKind};

@@ -4,6 +4,7 @@ mod captured;
 mod identify;
 mod manifest;
 mod pin;
+mod placements;
 mod probe;
 mod test;
 
@@ -111,12 +112,14 @@ struct ShowArgs {
 struct DiffArgs {
     #[command(flatten)]
     given: GivenJob,
-    /// Where the ranks run: one file twice, or one alone with `--env`
+    /// Where the ranks run: one file twice, or one alone with `--env` or `--all-placements`
     #[arg(long, value_name = "FILE", required = true, num_args = 1)]
     topology: Vec<PathBuf>,
     /// A variable of the environment on the second side (may be repeated)
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
+    #[command(flatten)]
+    placements: placements::PlacementArgs,
 }
 
 #[derive(Debug, Args)]
@@ -322,6 +325,15 @@ fn no_such_collective(name: &str, plans: &JobPlans) -> Diagnostic {
 
 fn diff(args: &DiffArgs) -> Result<Exit, Vec<Diagnostic>> {
     let given = &args.given;
+    if args.placements.all_placements {
+        return match &args.topology[..] {
+            [one] => placements::run(given, &args.placements, one),
+            _ => {
+                let message = "`--all-placements` looks at the machines of one `--topology`";
+                Err(vec![Diagnostic::error("usage", message)])
+            }
+        };
+    }
     let (first, second) = match &args.topology[..] {
         [one] if !args.env.is_empty() => (one, one),
         [first, second] => (first, second),

@@ -13,7 +13,12 @@ use crate::report::pins::NamedPins;
 use crate::scenario::placed;
 use crate::topology::Allocation;
 
+/// A list has no recipe whose keys could be set: its option is refused, and not offered.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("collectives", |list| list.hide(true)),
+    mut_arg("both_env", |variable| variable.hide(true))
+)]
 pub(super) struct PinArgs {
     #[command(flatten)]
     pub given: GivenJob,

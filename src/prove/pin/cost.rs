@@ -7,7 +7,8 @@
 //! * by LL twice as much (4 bytes of data and 4 of flag), by LL128 16/15 (120 bytes of 128).
 //!
 //! Steps, as NCCL's cost model counts them (`src/graph/tuning.cc`): ring 2 (n - 1) for an
-//! all-reduce, n - 1 for others; tree 2 (n/m - 1 + floor(log2 m)) over m nodes; an all-to-all 1.
+//! all-reduce, n - 1 for others; tree 2 (n/m - 1 + floor(log2 m)) over m nodes; an all-to-all 1;
+//! PAT, of its trees' depth, ceil(log2 n).
 
 use std::collections::BTreeSet;
 
@@ -103,6 +104,9 @@ fn steps(collective: Collective, how: Option<CarriedOut>, ranks: u64, nodes: u64
         }
         Collective::AllReduce => 2 * (ranks - 1),
         Collective::ReduceScatterFp32Accumulation | Collective::AllToAll => 1,
+        _ if how.is_some_and(|how| how.algorithm == Algorithm::Pat) => {
+            u64::from(ranks.next_power_of_two().ilog2())
+        }
         _ => ranks - 1,
     }
 }

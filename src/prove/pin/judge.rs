@@ -9,6 +9,7 @@ use crate::plan::{
 };
 use crate::prove::job_plans::Hashes;
 use crate::recipe::nccl::{Algorithm, EnvironmentError};
+use crate::topology::Allocation;
 use crate::train::StepCollective;
 use crate::world::Communicator;
 
@@ -72,7 +73,7 @@ impl Judge<'_> {
         Ok(match judged {
             Judged::One { .. } if !names.is_empty() => Judged::Unknown {
                 why: format!(
-                    "NCCL may take {} for it, whose order is not modelled",
+                    "NCCL may take {} for it, whose order is not modelled for all placements",
                     names.join(", ")
                 ),
             },
@@ -89,9 +90,9 @@ impl Judge<'_> {
 
     /// Sides as they are.
     fn bare(&self) -> Machines {
-        let machine = |side: &Side| Machine {
-            allocation: side.allocation.clone(),
-            said: side.allocation.name.clone(),
+        let machine = |side: &Side| {
+            let allocation = side.allocation.clone();
+            Machine::plain(allocation, side.allocation.name.clone())
         };
         Machines {
             list: self.configured.sides.iter().map(machine).collect(),
@@ -162,8 +163,8 @@ impl Judge<'_> {
         let mut rows: Vec<&Machine> = Vec::new();
         let mut known = BTreeSet::new();
         for machine in &machines.list {
-            let alike = groups.iter();
-            let alike = alike.map(|group| RingsAndTrees::new(&machine.allocation, group));
+            let alike = groups.iter().enumerate();
+            let alike = alike.map(|(place, group)| RingsAndTrees::new(machine.of(place), group));
             if known.insert(alike.collect::<Vec<_>>()) {
                 if let Some(open) = differs(machine, own)? {
                     return Ok(open);
@@ -205,9 +206,14 @@ impl Judge<'_> {
         machine: &Machine,
         choice: &Choice,
     ) -> Result<Vec<Digest>, String> {
-        let selector = Selector::new(machine.allocation.clone(), choice.environment.clone());
+        let selector =
+            |allocation: &Allocation| Selector::new(allocation.clone(), choice.environment.clone());
+        let own = selector(&machine.allocation);
+        let given = machine.given.as_ref().map(|given| selector(&given.0));
         let mut hashes = Hashes::default();
-        let plans = groups.iter().map(|ranks| {
+        let plans = groups.iter().enumerate().map(|(place, ranks)| {
+            let is_own = std::ptr::eq(machine.of(place), &machine.allocation);
+            let selector = given.as_ref().filter(|_| !is_own).unwrap_or(&own);
             let plan = selector.plan(&self.request(collective, ranks))?;
             Ok(hashes.of(&plan))
         });

@@ -1,7 +1,9 @@
 //! What can be set to pin plans: variables of NCCL, a switch of the recipe, where ranks run.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::prove::job_plans::listed;
 use crate::recipe::Recipe;
 use crate::recipe::nccl::Environment;
 use crate::topology::{Allocation, ChannelGraph, Placement, Recorded};
@@ -65,7 +67,8 @@ impl fmt::Display for Setting {
 #[derive(Clone, Debug)]
 pub struct Side {
     pub allocation: Allocation,
-    /// The in-node orders are given, by the topology or by a graph file, not assumed.
+    /// The in-node orders are given, by the topology or by a graph file, not assumed: those of
+    /// groups on whole nodes.
     pub orders_known: bool,
     /// Ranks may be on other GPUs of the same machines.
     pub placement_free: bool,
@@ -85,6 +88,25 @@ impl Side {
     }
 }
 
+/// Whether a group has the channels that `topology` gives it, where its orders are known at all.
+/// For a part of a node's GPUs NCCL searches anew, as it does for one node of several.
+pub(super) fn is_searched_as_given(allocation: &Allocation, group: &[u32]) -> bool {
+    let topology = &allocation.topology;
+    let is_one_of_several = group.len() == topology.gpus_per_node() as usize
+        && topology.hosts > topology.hosts_per_nvlink_domain;
+    has_whole_nodes(allocation, group) && (!is_one_of_several || topology.alone.is_some())
+}
+
+/// A group has all GPUs of each node on which it has one.
+fn has_whole_nodes(allocation: &Allocation, group: &[u32]) -> bool {
+    let node = |rank: &u32| allocation.node_and_gpu(*rank).0;
+    let mut nodes: Vec<u32> = group.iter().map(node).collect();
+    nodes.sort_unstable();
+    let whole = allocation.topology.gpus_per_node() as usize;
+    let mut sizes = nodes.chunk_by(|a, b| a == b).map(<[u32]>::len);
+    sizes.all(|size| size == whole)
+}
+
 /// A job with settings applied: its recipe, and the sides that are left.
 #[derive(Clone, Debug)]
 pub struct Configured {
@@ -98,6 +120,25 @@ impl Configured {
             self.apply(setting);
         }
         self
+    }
+
+    /// Whether every group that adds has all GPUs of its nodes. NCCL refuses a graph file that
+    /// names GPUs which a communicator has not (`ncclTopoGetChannelFromXml`: "dev not found").
+    fn groups_have_whole_nodes(&self) -> bool {
+        let Ok((communicators, collectives)) = listed(&self.recipe) else {
+            return false;
+        };
+        let groups: BTreeSet<&[u32]> = collectives
+            .iter()
+            .flat_map(|one| &one.groups)
+            .map(|group| &*communicators[group.0 as usize].ranks)
+            .filter(|ranks| ranks.len() > 1)
+            .collect();
+        self.sides.iter().all(|side| {
+            groups
+                .iter()
+                .all(|group| has_whole_nodes(&side.allocation, group))
+        })
     }
 
     fn apply(&mut self, setting: &Setting) {
@@ -117,6 +158,8 @@ impl Configured {
                 for side in &mut self.sides {
                     side.allocation.topology.graph = graph.clone();
                     side.allocation.topology.graph.missing = None;
+                    // The file is for every communicator.
+                    side.allocation.topology.alone = Some(graph.clone());
                     side.orders_known = true;
                 }
             }
@@ -153,7 +196,8 @@ pub fn candidates(job: &Configured) -> Vec<Vec<Setting>> {
     ];
     let gpus = first.topology.gpus_per_node();
     let mut sides = job.sides.iter();
-    if sides.all(|side| side.allocation.topology.gpus_per_node() == gpus) {
+    let is_of_size = |side: &Side| side.allocation.topology.gpus_per_node() == gpus;
+    if sides.all(is_of_size) && job.groups_have_whole_nodes() {
         lists.push(vec![Setting::Graph(first.name.clone())]);
     }
     let places = |side: &Side| {

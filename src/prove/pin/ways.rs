@@ -5,10 +5,13 @@
 //! leave). What is left open is a superset of what NCCL can choose: any number of channels that the
 //! variables allow counts.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::setting::{Configured, Side};
+use super::setting::{Configured, Side, is_searched_as_given};
 use crate::plan::Collective;
 use crate::recipe::nccl::{Algorithm, Environment, EnvironmentError, Function, Protocol};
 use crate::topology::{Allocation, Recorded, TreePattern};
@@ -21,6 +24,8 @@ const SLOTS_MAX: usize = 8 << 20;
 const PLACEMENTS_MAX: usize = 1_250;
 /// Search channels that a node can have: NCCL's `MAXCHANNELS`, halved.
 const SEARCH_CHANNELS_MAX: usize = 32;
+/// GPUs of a node whose orders are all tried.
+const ALL_ORDERS_MAX: usize = 4;
 /// Placements that are tried where all would be too many.
 const SAMPLES: u64 = 20;
 
@@ -28,6 +33,27 @@ const SAMPLES: u64 = 20;
 pub struct Machine {
     pub allocation: Allocation,
     pub said: String,
+    /// Groups, by their place, whose orders are known and as on another allocation.
+    pub given: Option<Arc<(Allocation, BTreeSet<usize>)>>,
+}
+
+impl Machine {
+    /// A machine with one set of orders for all groups.
+    pub fn plain(allocation: Allocation, said: String) -> Machine {
+        Machine {
+            allocation,
+            said,
+            given: None,
+        }
+    }
+
+    /// The allocation as the group at this place has it.
+    pub fn of(&self, group: usize) -> &Allocation {
+        match &self.given {
+            Some(given) if given.1.contains(&group) => &given.0,
+            _ => &self.allocation,
+        }
+    }
 }
 
 /// Machines that a job may meet.
@@ -147,9 +173,19 @@ pub fn machines(sides: &[Side], groups: &[&[u32]], by_tree: bool) -> Machines {
     for side in sides {
         let placed = placements(side, groups[0].len(), groups, &mut found.sampled);
         for machine in placed {
-            match side.orders_known {
+            let is_known = |group: &[u32]| {
+                let searched =
+                    side.orders_known && is_searched_as_given(&machine.allocation, group);
+                searched || machine.allocation.recorded.of(group).is_some()
+            };
+            let known = groups
+                .iter()
+                .enumerate()
+                .filter(|(_, group)| is_known(group));
+            let known: BTreeSet<usize> = known.map(|(place, _)| place).collect();
+            match known.len() == groups.len() {
                 true => found.add(machine),
-                false => with_orders(machine, groups, by_tree, &mut found),
+                false => with_orders(machine, groups, known, by_tree, &mut found),
             }
         }
     }
@@ -163,10 +199,7 @@ fn placements(
     groups: &[&[u32]],
     sampled: &mut Option<String>,
 ) -> Vec<Machine> {
-    let own = Machine {
-        allocation: side.allocation.clone(),
-        said: side.allocation.name.clone(),
-    };
+    let own = Machine::plain(side.allocation.clone(), side.allocation.name.clone());
     if !side.placement_free {
         return vec![own];
     }
@@ -179,10 +212,8 @@ fn placements(
         allocation.placement.slots = places.collect();
         // Recorded rings are those of the ranks where they were.
         allocation.recorded = Recorded::default();
-        Machine {
-            said: format!("{} with ranks on other GPUs", allocation.name),
-            allocation,
-        }
+        let said = format!("{} with ranks on other GPUs", allocation.name);
+        Machine::plain(allocation, said)
     };
     match ways.filter(|ways| *ways <= PLACEMENTS_MAX) {
         Some(_) => {
@@ -248,29 +279,49 @@ fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     order
 }
 
-/// The in-node orders that a machine may have whose file has none.
+/// The in-node orders that groups may have on a machine whose file does not say theirs (of those
+/// that are `known` it does); the first is the machine as it is.
 ///
-/// Where no group has two ranks in a node, orders say nothing; where at most one node has several,
-/// one order of the GPUs for all nodes stands for any, element by element; else some are tried.
-fn with_orders(machine: Machine, groups: &[&[u32]], by_tree: bool, found: &mut Machines) {
-    let crowded = groups.iter().map(|group| crowding(&machine, group));
-    let (nodes, most) = crowded.fold((0, 0), |(nodes, most), (own, ranks)| {
-        (nodes.max(own), most.max(ranks))
-    });
+/// Where no group has two ranks in a node, orders say nothing. Where a group has several in one
+/// node alone, one order of their GPUs for all channels stands for any, element by element, and
+/// those of other GPUs say nothing: all orders of up to four are tried. Else some are.
+fn with_orders(
+    machine: Machine,
+    groups: &[&[u32]],
+    known: BTreeSet<usize>,
+    by_tree: bool,
+    found: &mut Machines,
+) {
     let gpus = machine.allocation.topology.gpus_per_node();
     let ascending: Vec<u32> = (0..gpus).collect();
-    let orders = if most <= 1 {
-        vec![ascending]
-    } else if nodes <= 1 && gpus <= 4 {
-        permutations(&ascending)
-    } else {
-        found.sampled = Some("of the orders within a node four were tried".to_string());
-        some_orders(&ascending)
-    };
+    let open = (0..groups.len()).filter(|place| !known.contains(place));
+    let crowded = open.map(|place| crowded(&machine, groups[place]));
+    let crowded: BTreeSet<Vec<Vec<u32>>> = crowded.collect();
+    let mut orders = vec![ascending.clone()];
+    for nodes in &crowded {
+        match &nodes[..] {
+            [] => {}
+            [only] if only.len() <= ALL_ORDERS_MAX => {
+                let rest = || ascending.iter().filter(|gpu| !only.contains(gpu));
+                let rest: Vec<u32> = rest().copied().collect();
+                let all = permutations(only).into_iter();
+                orders.extend(all.map(|order| [&order[..], &rest].concat()));
+            }
+            _ => {
+                found.sampled = Some("of the orders within a node four were tried".to_string());
+                orders.extend(some_orders(&ascending));
+            }
+        }
+    }
+    let mut met = BTreeSet::new();
+    orders.retain(|order| met.insert(order.clone()));
     let shapes: Vec<(usize, TreePattern)> = match by_tree {
         false => vec![(1, TreePattern::Tree)],
         true => (1..=SEARCH_CHANNELS_MAX).flat_map(of_patterns).collect(),
     };
+    let given = Arc::new((machine.allocation.clone(), known));
+    let as_it_is = Machine::plain(machine.allocation.clone(), machine.said.clone());
+    found.add(as_it_is);
     for order in &orders {
         for (channels, pattern) in &shapes {
             let mut allocation = machine.allocation.clone();
@@ -278,8 +329,13 @@ fn with_orders(machine: Machine, groups: &[&[u32]], by_tree: bool, found: &mut M
             graph.ring_orders = vec![order.clone(); *channels];
             graph.tree_orders = vec![order.clone(); *channels];
             graph.tree_pattern = *pattern;
+            allocation.topology.alone = None;
             let said = format!("{} with rings through GPUs {order:?}", machine.said);
-            found.add(Machine { allocation, said });
+            found.add(Machine {
+                allocation,
+                said,
+                given: Some(given.clone()),
+            });
         }
     }
 }
@@ -289,14 +345,16 @@ fn of_patterns(channels: usize) -> [(usize, TreePattern); 3] {
     patterns.map(|pattern| (channels, pattern))
 }
 
-/// Nodes in which a group has several ranks, and the most in one.
-fn crowding(machine: &Machine, group: &[u32]) -> (usize, usize) {
-    let node = |rank: &u32| machine.allocation.node_and_gpu(*rank).0;
-    let mut nodes: Vec<u32> = group.iter().map(node).collect();
-    nodes.sort_unstable();
-    let sizes = nodes.chunk_by(|a, b| a == b).map(<[u32]>::len);
-    let several = sizes.clone().filter(|size| *size > 1).count();
-    (several, sizes.max().unwrap_or(0))
+/// The GPUs of a group in each node in which it has several.
+fn crowded(machine: &Machine, group: &[u32]) -> Vec<Vec<u32>> {
+    let place = |rank: &u32| machine.allocation.node_and_gpu(*rank);
+    let mut places: Vec<(u32, u32)> = group.iter().map(place).collect();
+    places.sort_unstable();
+    let nodes = places.chunk_by(|a, b| a.0 == b.0);
+    let several = nodes.filter(|node| node.len() > 1);
+    several
+        .map(|node| node.iter().map(|(_, gpu)| *gpu).collect())
+        .collect()
 }
 
 fn permutations(items: &[u32]) -> Vec<Vec<u32>> {

@@ -115,7 +115,7 @@ impl Environment {
         let function = function.name();
         match left[..] {
             [] => Err(EnvironmentError::NoAlgorithm { function }),
-            [only] if only.modelled() => Ok(only),
+            [only] if only.planned() => Ok(only),
             [only] => Err(EnvironmentError::NotModelled {
                 function,
                 only: only.name(),

@@ -77,9 +77,14 @@ impl Algorithm {
         }
     }
 
-    /// Its order of additions is modelled (`plan`).
+    /// Its order of additions is modelled (`plan`), wherever ranks run.
     pub const fn modelled(self) -> bool {
         matches!(self, Algorithm::Tree | Algorithm::Ring)
+    }
+
+    /// Plans can be made with it, of PAT where each node has one rank.
+    pub const fn planned(self) -> bool {
+        self.modelled() || matches!(self, Algorithm::Pat)
     }
 
     /// NCCL has it for `function`.

@@ -60,6 +60,7 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
             gpus_per_host,
             hosts_per_nvlink_domain: 1,
             graph: ChannelGraph::ascending(gpus_per_host),
+            alone: None,
         }),
         notes,
     })

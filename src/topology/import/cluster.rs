@@ -46,6 +46,7 @@ impl Cluster {
                 gpus_per_host,
                 hosts_per_nvlink_domain: domain,
                 graph: ChannelGraph::ascending(gpus_per_host.saturating_mul(domain).min(MAX_RANKS)),
+                alone: None,
             }),
             notes,
         })

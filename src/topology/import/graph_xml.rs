@@ -83,6 +83,7 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
         gpus_per_host: gpus,
         hosts_per_nvlink_domain: 1,
         graph: first.graph,
+        alone: None,
     };
     Ok(Imported {
         machine: Machine::Topology(topology),

@@ -278,6 +278,7 @@ impl Hosts {
             gpus_per_host,
             hosts_per_nvlink_domain: 1,
             graph: ChannelGraph::ascending(gpus_per_host),
+            alone: None,
         };
         Imported {
             machine: Machine::Allocation(Allocation {

@@ -66,6 +66,7 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
         gpus_per_host,
         hosts_per_nvlink_domain: hosts,
         graph: ChannelGraph::ascending((gpus_per_host * hosts).min(MAX_RANKS)),
+        alone: None,
     };
     Ok(Imported {
         machine: Machine::Topology(topology),

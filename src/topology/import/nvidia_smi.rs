@@ -79,6 +79,7 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
         gpus_per_host: gpus as u32,
         hosts_per_nvlink_domain: 1,
         graph: ChannelGraph::ascending(gpus as u32),
+        alone: None,
     };
     Ok(Imported {
         machine: Machine::Topology(topology),

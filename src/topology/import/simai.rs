@@ -138,6 +138,7 @@ pub(super) fn import(sources: &[Source], given: &Given) -> Result<Imported, Refu
             gpus_per_host: gpus_per_server as u32,
             hosts_per_nvlink_domain: 1,
             graph: ChannelGraph::ascending(gpus_per_server as u32),
+            alone: None,
         }),
         notes: vec![
             format!("{kind} GPUs, {nvswitches} NVSwitches, {switches} switches, {links} links"),

@@ -338,6 +338,7 @@ fn placed(
             gpus_per_host: most,
             hosts_per_nvlink_domain: domain,
             graph: ChannelGraph::ascending(most * domain),
+            alone: None,
         },
         name,
         placement: Placement { slots },
