@@ -17,6 +17,7 @@ mod prover;
 mod recording;
 mod regression;
 mod replay;
+mod report;
 mod save;
 mod trace;
 
@@ -55,6 +56,8 @@ enum Verb {
     Plan(plan::PlanArgs),
     /// Traces of real and simulated runs: whether they can be trusted, and where two runs parted
     Trace(trace::TraceArgs),
+    /// Writes what a check or a comparison of traces found as one HTML file
+    Report(report::ReportArgs),
     /// Shows engines, adapters, and whether their arithmetic is exact
     Doctor(doctor::DoctorArgs),
 }
@@ -134,6 +137,7 @@ pub fn main() -> ExitCode {
         Verb::Import(args) => import::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Trace(args) => trace::run(args),
+        Verb::Report(args) => report::run(args),
         Verb::Doctor(args) => doctor::run(args),
     });
     let exit = std::panic::catch_unwind(run).unwrap_or_else(|_| {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::output::{self, Format, ObjectFormat, talk, warn};
+use super::save::OutputArgs;
 use crate::diagnostic::{Diagnostic, sarif};
 use crate::report::Exit;
 use crate::report::traces::{Compared, certificate_to_human, certificate_to_json, trace_junit};
@@ -62,6 +63,12 @@ struct DiffArgs {
     /// How the comparison is written to standard output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
+    /// Write it as one HTML file too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Replace FILE if it is there
+    #[arg(long, requires = "html")]
+    force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -210,6 +217,28 @@ fn certified(args: &CertifyArgs) -> Exit {
 }
 
 fn compared(args: &DiffArgs) -> Exit {
+    let page = OutputArgs {
+        output: args.html.clone(),
+        force: args.force,
+    };
+    if let Err(error) = page.check(&[args.a.clone(), args.b.clone()]) {
+        page.unwritable(&error);
+        return Exit::Usage;
+    }
+    let finding = comparison(args);
+    let is_written = args.html.is_none() || {
+        let names = [&args.a, &args.b].map(|path| path.display().to_string());
+        let reports = std::slice::from_ref(&finding.json);
+        super::report::write(&page, reports, Some(&names.join(" against ")))
+    };
+    let exit = finding.write(args.format);
+    match is_written {
+        true => exit,
+        false => Exit::Internal,
+    }
+}
+
+fn comparison(args: &DiffArgs) -> Finding {
     let names = [&args.a, &args.b].map(|path| path.display().to_string());
     let (a, b) = (opened(&args.a), opened(&args.b));
     let (mut a, mut b) = match (a, b) {
@@ -221,7 +250,7 @@ fn compared(args: &DiffArgs) -> Exit {
                 damages.extend(found);
                 exit = exit.max(code);
             }
-            return refused(names.join(" "), &damages, exit).write(args.format);
+            return refused(names.join(" "), &damages, exit);
         }
     };
     (a.accepts_cut, b.accepts_cut) = (args.accept_cut, args.accept_cut);
@@ -230,7 +259,7 @@ fn compared(args: &DiffArgs) -> Exit {
         names: [&names[0], &names[1]],
         comparison: &comparison,
     };
-    let finding = Finding {
+    Finding {
         name: names.join(" "),
         human: report.to_human(),
         json: report.to_json(),
@@ -247,8 +276,7 @@ fn compared(args: &DiffArgs) -> Exit {
             Verdict::Untrusted => Exit::Vacuous,
             Verdict::NothingCompared => Exit::NothingChecked,
         },
-    };
-    finding.write(args.format)
+    }
 }
 
 /// Tells what is wrong on standard error.

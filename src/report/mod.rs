@@ -6,6 +6,7 @@ pub mod doctor;
 mod exit;
 mod expected;
 mod findings;
+pub mod html;
 pub mod identified;
 mod json;
 mod junit;
