@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::curve::curve;
 use super::map::{Map, Mark, Unmarked};
+use super::spread;
 use super::text::{Limits, items, part, string};
 
 /// What a report calls itself.
@@ -187,11 +188,16 @@ fn what_to_do(report: &Value, limits: Limits) -> String {
     text
 }
 
-/// The ranks of the first divergence, or of a stop, at its step. What other ranks see after it is
-/// not in a report of a check.
+/// The ranks of the first divergence, or of a stop, at its step; and what it reaches, where the
+/// report has that.
 fn map(report: &Value) -> String {
     let (first, stop) = (&report["first_divergence"], &report["stop"]);
-    let mut marks: Vec<(&Value, Mark)> = Vec::new();
+    let reached = spread::marks(report);
+    let unmarked = match reached {
+        Some(_) => Unmarked::Same,
+        None => Unmarked::Untold,
+    };
+    let mut marks: Vec<(&Value, Mark)> = reached.unwrap_or_default();
     if first.is_object() {
         let what = site(&first["site"]);
         marks.push((
@@ -199,6 +205,7 @@ fn map(report: &Value) -> String {
             Mark {
                 step: first["site"]["step"].as_u64(),
                 what,
+                is_reached: false,
             },
         ));
     } else {
@@ -208,7 +215,14 @@ fn map(report: &Value) -> String {
         {
             let step = side["site"]["step"].as_u64();
             let what = string(side, "what").unwrap_or("stops").to_string();
-            marks.push((&side["ranks"], Mark { step, what }));
+            marks.push((
+                &side["ranks"],
+                Mark {
+                    step,
+                    what,
+                    is_reached: false,
+                },
+            ));
         }
     }
     // A number in a file may be anything: neither ranks nor steps are counted up without a limit.
@@ -221,7 +235,7 @@ fn map(report: &Value) -> String {
         unit: "step",
         steps: (1..=steps).map(Some).collect(),
         ranks: (0..ranks).map(|rank| (rank, None)).collect(),
-        unmarked: Unmarked::Untold,
+        unmarked,
     };
     for (of, mark) in marks {
         // A witness may need more steps than the check has.
@@ -327,12 +341,12 @@ fn effect(report: &Value, limits: Limits) -> String {
     match effect["first_step"].as_u64() {
         Some(step) => format!(
             "<p>{metric} differs from step {step} on: <span class=\"mono\">{} {}</span> against \
-             <span class=\"mono\">{} {}</span>. How far the runs part after it is not in a \
-             report, so no curve of distances is drawn.</p>\n",
+             <span class=\"mono\">{} {}</span>.</p>\n{}",
             limits.value(&effect["value_a"]["hex"]),
             limits.value(&effect["value_a"]["decimal"]),
             limits.value(&effect["value_b"]["hex"]),
-            limits.value(&effect["value_b"]["decimal"])
+            limits.value(&effect["value_b"]["decimal"]),
+            spread::distances(effect, limits)
         ),
         None => format!(
             "<p>{metric} differs in none of the {} steps that were run on.</p>\n",
@@ -393,7 +407,7 @@ fn oracles(report: &Value, limits: Limits) -> String {
 fn not_covered(report: &Value, first: &Value, limits: Limits) -> String {
     let told = items(report, "not_covered").iter();
     let mut told: Vec<String> = told.map(|one| limits.value(one)).collect();
-    if first.is_object() {
+    if first.is_object() && spread::marks(report).is_none() {
         told.push(
             "where each other rank parts after the first node: <code>trace diff</code> of two \
                    recordings says"

@@ -18,6 +18,8 @@ pub(super) struct Mark {
     pub step: Option<u64>,
     /// What parts there.
     pub what: String,
+    /// Whether it only comes of what parted first elsewhere.
+    pub is_reached: bool,
 }
 
 /// Ranks with where they part first.
@@ -64,7 +66,7 @@ impl Map {
         }
         text.push_str("</tbody></table></div>\n");
         text.push_str(
-            "<p class=\"soft\">✖ parts here first · → after it · = nothing parted · ? not told. \
+            "<p class=\"soft\">✖ parts here first · + reached by it · → after it · = nothing parted · ? not told. \
              Tab goes from one ✖ to the next.</p>\n",
         );
         text + &self.thinned(columns.len(), rows.len())
@@ -109,7 +111,9 @@ impl Map {
         let mut alike: Vec<(Option<Mark>, Vec<u64>)> = Vec::new();
         let mut at = BTreeMap::new();
         for (rank, mark) in &self.ranks {
-            let key = mark.as_ref().map(|mark| (mark.step, &mark.what));
+            let key = mark
+                .as_ref()
+                .map(|mark| (mark.step, mark.is_reached, &mark.what));
             let row = *at.entry(key).or_insert_with(|| {
                 alike.push((mark.clone(), Vec::new()));
                 alike.len() - 1
@@ -125,6 +129,11 @@ impl Map {
         let is_here = |step: Option<u64>| column.contains(&step);
         let (first, last) = (column[0], column[column.len() - 1]);
         match mark {
+            Some(mark) if is_here(mark.step) && mark.is_reached => {
+                let what: String = mark.what.chars().take(WHAT_MAX).collect();
+                let says = format!("rank {name} is reached here: {}", escaped(&what));
+                format!("<td class=\"after\" title=\"{says}\" aria-label=\"{says}\">+</td>")
+            }
             Some(mark) if is_here(mark.step) => {
                 let what: String = mark.what.chars().take(WHAT_MAX).collect();
                 let what = escaped(&what);

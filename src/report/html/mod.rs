@@ -6,6 +6,7 @@
 mod check;
 mod curve;
 mod map;
+mod spread;
 mod text;
 mod traces;
 

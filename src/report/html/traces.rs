@@ -148,7 +148,14 @@ fn map(report: &Value) -> String {
     for (rank, first) in parted(report) {
         let step = first["iteration"].as_u64();
         let what = place(first);
-        ranks.insert(rank, Some(Mark { step, what }));
+        ranks.insert(
+            rank,
+            Some(Mark {
+                step,
+                what,
+                is_reached: false,
+            }),
+        );
     }
     let mut steps: Vec<Option<u64>> = ranks.values().flatten().map(|mark| mark.step).collect();
     steps.sort_unstable();
