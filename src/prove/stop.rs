@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::prove::session::CheckError;
 use crate::scenario::{OracleKind, OriginClass};
-use crate::world::memory::Hazard;
+use crate::world::memory::{Hazard, HazardKind};
 use crate::world::{Side, Site, WorldError};
 
 /// Why a run of the recipe stopped.
@@ -53,6 +53,12 @@ impl Stop {
             }
             _ => unreachable!("nothing else is a stop"),
         };
+        // What a rank did not join is unwritten, and nobody waits for it: no cause of the stop.
+        let is_cause = |hazard: &Hazard| {
+            let follows = [HazardKind::UninitialisedRead, HazardKind::MissingJoin];
+            !follows.contains(&hazard.kind)
+        };
+        let hazards = hazards.into_iter().filter(is_cause).collect();
         let side = |Side { ranks, site, what }: Side| StopSide {
             ranks,
             site: site.map(|site| (*site).clone()),

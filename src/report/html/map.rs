@@ -66,8 +66,8 @@ impl Map {
         }
         text.push_str("</tbody></table></div>\n");
         text.push_str(
-            "<p class=\"soft\">✖ parts here first · + reached by it · → after it · = nothing parted · ? not told. \
-             Tab goes from one ✖ to the next.</p>\n",
+            "<p class=\"soft\">✖ parts here first · + reached by it · → after it · \
+             = nothing parted · ? not told. Tab goes from one ✖ to the next.</p>\n",
         );
         text + &self.thinned(columns.len(), rows.len())
     }
