@@ -9,10 +9,7 @@ const EVERY_STEP: &str = "every-step";
 /// `gathers` says whether gathers of parameters overlap with the next step's forward.
 pub(super) fn read(reader: &mut Reader<'_>, steps: u32, gathers: bool) -> Vec<Vec<u32>> {
     let Some(entry) = reader.entry("restarts") else {
-        return match gathers {
-            true => default_beside_gathers(steps),
-            false => default(steps),
-        };
+        return default_restarts(steps, gathers);
     };
     match &entry.item.value {
         Value::Text(word) if word == EVERY_STEP => every_step(reader, &entry.item, steps),
@@ -23,6 +20,14 @@ pub(super) fn read(reader: &mut Reader<'_>, steps: u32, gathers: bool) -> Vec<Ve
                 .wrong_type("restarts", &entry.item, expected, Vec::new())
                 .value
         }
+    }
+}
+
+/// What is checked where `restarts` is not given.
+pub(super) fn default_restarts(steps: u32, gathers: bool) -> Vec<Vec<u32>> {
+    match gathers {
+        true => default_beside_gathers(steps),
+        false => default(steps),
     }
 }
 

@@ -5,6 +5,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::super::restarts::default_restarts;
 use crate::recipe::{
     CudaGraphImpl, LrDecayStyle, Recipe, RecomputeGranularity, RecomputeMethod, RecomputeModule,
 };
@@ -40,12 +41,22 @@ impl Course {
         let cuts = recipe.use_distributed_optimizer && data.is_multiple_of(2);
         Recipe {
             lr_decay_style: self.style,
-            lr_warmup_iters: self.warmup.min(recipe.lr_decay_iters - 1),
+            lr_warmup_iters: match is_resumed_later(&recipe) {
+                true => self.warmup.min(recipe.lr_decay_iters - 1),
+                false => 0,
+            },
             min_lr: if self.has_least { recipe.lr / 8.0 } else { 0.0 },
             num_distributed_optimizer_instances: if self.two_instances && cuts { 2 } else { 1 },
             ..recipe
         }
     }
+}
+
+/// Whether a run is resumed after a later step than the first by default: the first step of a
+/// warm-up has a learning rate of 0, so that no restart before the second shows a lost model.
+fn is_resumed_later(recipe: &Recipe) -> bool {
+    let cuts = default_restarts(recipe.train_iters, recipe.overlap_param_gather);
+    cuts.iter().flatten().any(|cut| *cut > 1)
 }
 
 /// What a stage computes again in backward, how many layers wait on the host for it, or whether
