@@ -32,6 +32,7 @@ pub enum FaultKind {
     SharedStaging,
     MixedGenerations,
     LateTracker,
+    OwnClock,
 }
 
 /// What there is to say about a kind of fault.
@@ -48,7 +49,7 @@ pub struct FaultFacts {
 }
 
 impl FaultKind {
-    pub const FACTS: [FaultFacts; 19] = [
+    pub const FACTS: [FaultFacts; 20] = [
         FaultFacts {
             kind: FaultKind::DropWait,
             key: "drop_wait",
@@ -193,6 +194,14 @@ impl FaultKind {
             about: "the tracker of a checkpoint gets the iteration at which its writer \
                 ends",
             source: "NVIDIA-NeMo/Megatron-Bridge#3267",
+        },
+        FaultFacts {
+            kind: FaultKind::OwnClock,
+            key: "own_clock",
+            target: "`exit_duration`",
+            about: "with `exit_duration_in_mins`: the rank goes by its own clock, and asks no \
+                other",
+            source: "microsoft/superbenchmark#347",
         },
     ];
 

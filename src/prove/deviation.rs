@@ -1,7 +1,7 @@
 //! How a run with another choice differs from the canonical one, node by node. Which nodes run
 //! before which may differ as well: nodes are compared by rank, site and how often a rank came by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::numerics::Digest;
 use crate::prove::oracle::r2r::first_other_metric;
@@ -190,7 +190,16 @@ fn recorded() -> RunOptions {
     }
 }
 
+/// Two runs, as far as both go: one that ends sooner, after the same step on every rank, is
+/// compared with that much of the other.
 fn compare(canonical: &RunRecord, other: &RunRecord) -> Deviation {
+    let last = last_step(other);
+    let of_canonical = || {
+        canonical
+            .records
+            .iter()
+            .filter(|node| node.site.step <= last)
+    };
     let mut found: BTreeMap<(u32, &Site), Vec<Digest>> = BTreeMap::new();
     for node in &other.records {
         let at = found.entry((node.rank, &node.site)).or_default();
@@ -198,10 +207,10 @@ fn compare(canonical: &RunRecord, other: &RunRecord) -> Deviation {
     }
     let mut visits: BTreeMap<(u32, &Site), usize> = BTreeMap::new();
     let mut deviation = Deviation {
-        other_nodes: canonical.records.len() != other.records.len(),
+        other_nodes: of_canonical().count() != other.records.len(),
         ..Deviation::default()
     };
-    for node in &canonical.records {
+    for node in of_canonical() {
         let visit = visits.entry((node.rank, &node.site)).or_insert(0);
         let digests = found.get(&(node.rank, &*node.site));
         let digest = digests.and_then(|digests| digests.get(*visit));
@@ -212,8 +221,23 @@ fn compare(canonical: &RunRecord, other: &RunRecord) -> Deviation {
             deviation.node = Some((node.rank, Site::clone(&node.site)));
         }
     }
-    deviation.metric = first_other_metric(canonical, other).cloned();
+    let metric = first_other_metric(canonical, other);
+    deviation.metric = metric.filter(|(step, _)| *step <= last).cloned();
     deviation
+}
+
+/// The step after which a run has ended, where all ranks have ended after the same; else none is.
+pub(super) fn last_step(record: &RunRecord) -> u32 {
+    let mut of_rank: BTreeMap<u32, u32> = BTreeMap::new();
+    for (step, rank) in record.roots.keys() {
+        let last = of_rank.entry(*rank).or_default();
+        *last = (*last).max(*step);
+    }
+    let lasts: BTreeSet<u32> = of_rank.into_values().collect();
+    match lasts.first() {
+        Some(last) if lasts.len() == 1 => *last,
+        _ => u32::MAX,
+    }
 }
 
 #[cfg(test)]

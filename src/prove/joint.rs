@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::prove::answers::{self, Answers, Ran};
-use crate::prove::deviation::{Canonical, Course, Deviation};
+use crate::prove::deviation::{Canonical, Course, Deviation, last_step};
 use crate::prove::queries::Queries;
 use crate::prove::reversal::{self, Consequence, Known};
 use crate::prove::session::{CheckError, Session};
@@ -47,6 +47,9 @@ pub struct Answered {
 /// That a query is answered otherwise, in words.
 pub fn not_ready(query: &QueryPoint) -> String {
     let (rank, edge, site) = (query.id.rank, &query.edge, &query.site);
+    if query.is_clock {
+        return format!("rank {rank}'s clock says that `{edge}` is over at {site}");
+    }
     format!("rank {rank} finds `{edge}` not ready at {site}")
 }
 
@@ -186,16 +189,18 @@ fn beyond(record: &RunRecord, known: &[&Hazard]) -> Vec<Hazard> {
     own.cloned().collect()
 }
 
-/// The first step after which a checkpoint was asked for whose file another run has not.
+/// The first step after which a checkpoint was asked for whose file another run has not, as far as
+/// both go.
 fn other_file(canonical: &RunRecord, record: &RunRecord) -> Option<u32> {
-    let (own, other) = (&canonical.files, &record.files);
-    let mut steps = own.keys().chain(other.keys());
+    let (own, other, last) = (&canonical.files, &record.files, last_step(record));
+    let mut steps = own.keys().chain(other.keys()).filter(|step| **step <= last);
     steps.find(|step| own.get(step) != other.get(step)).copied()
 }
 
-/// The queries of a run.
-fn asked(record: &RunRecord) -> BTreeSet<QueryId> {
-    record.queries.iter().map(|query| query.id).collect()
+/// The queries of a run up to this step.
+fn asked(record: &RunRecord, last: u32) -> BTreeSet<QueryId> {
+    let queries = record.queries.iter().map(|query| query.id);
+    queries.filter(|query| query.step <= last).collect()
 }
 
 struct Exploration<'a> {
@@ -325,7 +330,8 @@ impl<'a> Exploration<'a> {
         let mut shown = Ran::default();
         if let Some(record) = &record {
             // Queries are nodes, though those of a checkpoint are in no record of nodes.
-            self.found.is_dynamic |= asked(record) != asked(&self.canonical.record);
+            let last = last_step(record);
+            self.found.is_dynamic |= asked(record, last) != asked(&self.canonical.record, last);
             shown = self.seen(record);
         }
         // An answer is changed only where a run before has shown the query.

@@ -1,9 +1,11 @@
 //! What a check says nothing about.
 
+use std::collections::BTreeSet;
+
 use crate::diagnostic::escaped;
 use crate::prove::session::Session;
 use crate::prove::{memory, vacuity};
-use crate::scenario::OracleKind;
+use crate::scenario::{OracleKind, Scenario};
 use crate::world::RunRecord;
 
 /// `more`: what the check's own runs left open.
@@ -31,6 +33,7 @@ pub(super) fn sentences(session: &Session, reference: &RunRecord, more: &[String
         );
     }
     list.extend(unseen_gathers(session, reference));
+    list.extend(exits_elsewhere(scenario));
     list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     let watched = memory::hazard_steps(&session.scenario);
     list.push(format!(
@@ -71,6 +74,23 @@ pub(super) fn sentences(session: &Session, reference: &RunRecord, more: &[String
 }
 
 /// What an adapter that is not strict leaves open.
+/// A job that the clock ends after a step saves there, and goes on from it in another process.
+fn exits_elsewhere(scenario: &Scenario) -> Option<String> {
+    scenario.recipe.exit_duration_in_mins?;
+    let cuts: BTreeSet<u32> = scenario
+        .checkpoint
+        .restarts
+        .iter()
+        .flatten()
+        .copied()
+        .collect();
+    let other = (1..scenario.steps).find(|step| !cuts.contains(step))?;
+    Some(format!(
+        "how a job goes on that its clock ends after another step than `checkpoint.restarts` \
+         names, as after step {other}"
+    ))
+}
+
 fn own_arithmetic(session: &Session) -> Option<String> {
     let identity = session.engine_identity();
     if identity.strict {

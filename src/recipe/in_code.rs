@@ -75,6 +75,7 @@ const SMALL: Recipe = Recipe {
     cuda_graph_impl: CudaGraphImpl::None,
     cuda_graph_warmup_steps: CUDA_GRAPH_WARMUP_STEPS,
     async_save: false,
+    exit_duration_in_mins: None,
     data_parallel_random_init: false,
     num_workers: 0,
     epoch_samples: None,

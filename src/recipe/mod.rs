@@ -270,6 +270,10 @@ pub struct Recipe {
     #[serde(skip_serializing_if = "is_default_warmup")]
     pub cuda_graph_warmup_steps: u32,
     pub async_save: bool,
+    /// The job ends after a step at which a rank's clock says that it has run for longer. Clocks
+    /// are free here, so any number of minutes is any other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_duration_in_mins: Option<u32>,
 
     /// Data-parallel ranks have RNG seeds of their own.
     #[serde(skip_serializing_if = "is_false")]

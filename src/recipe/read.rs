@@ -282,6 +282,8 @@ fn overlap_and_recompute(reader: &mut Reader<'_>, recipe: &mut Recipe) {
     let warmup = reader.count("cuda_graph_warmup_steps", steps, default);
     recipe.cuda_graph_warmup_steps = warmup.value;
     recipe.async_save = reader.boolean("async_save", false).value;
+    let minutes = reader.count("exit_duration_in_mins", 1..=u32::MAX, Some(1));
+    recipe.exit_duration_in_mins = minutes.place.is_some().then_some(minutes.value);
 }
 
 fn data_loader(reader: &mut Reader<'_>, recipe: &mut Recipe) {

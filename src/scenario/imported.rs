@@ -395,6 +395,7 @@ fn layout(full: &Recipe) -> String {
         (full.overlap_grad_reduce, "overlapped gradient reduction"),
         (full.overlap_param_gather, "overlapped parameter gather"),
         (full.async_save, "asynchronous saves"),
+        (full.exit_duration_in_mins.is_some(), "exit by the clock"),
         (full.recompute_granularity.is_some(), "recomputation"),
         (
             full.cpu_offloading_num_layers > 0,

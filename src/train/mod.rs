@@ -8,6 +8,7 @@ mod collectives;
 mod contributions;
 mod corpus;
 mod data_parallel;
+mod exit;
 mod finalize;
 mod generation;
 mod given;

@@ -76,6 +76,8 @@ pub struct TrainOptions {
     pub epoch_samples: Option<u32>,
     /// Checkpoints are written in the background.
     pub async_save: bool,
+    /// After each step ranks ask their clocks whether to go on.
+    pub exits_by_clock: bool,
 }
 
 impl From<&Recipe> for TrainOptions {
@@ -124,6 +126,7 @@ impl From<&Recipe> for TrainOptions {
             num_workers: recipe.num_workers,
             epoch_samples: recipe.epoch_samples,
             async_save: recipe.async_save,
+            exits_by_clock: recipe.exit_duration_in_mins.is_some(),
         }
     }
 }

@@ -60,6 +60,9 @@ pub fn program(
             if run.saves.after.contains(&step) {
                 trainer.save(rank, step, run.saves.late)?;
             }
+            if step + 1 < run.steps.end && trainer.exits(rank)? {
+                break;
+            }
         }
         trainer.finish(rank)
     }

@@ -12,6 +12,7 @@ use crate::train::bucket::{ChunkRange, FlatLayout};
 use crate::train::checkpoint::RankState;
 use crate::train::corpus::Corpus;
 use crate::train::data_parallel::DataParallel;
+use crate::train::exit::Exit;
 use crate::train::finalize::{PartialGradients, meet_embedding};
 use crate::train::given::GivenGradients;
 use crate::train::gradient::{Gradients, Reduction, shards};
@@ -52,6 +53,8 @@ pub struct Trainer {
     first_microbatch: Option<Tensor>,
     /// With `async_save`.
     saver: Option<Saver>,
+    /// With `exit_duration_in_mins`.
+    exit: Option<Exit>,
     tokens: Option<Tensor>,
     targets: Option<Tensor>,
     losses: Option<Tensor>,
@@ -105,6 +108,7 @@ impl Trainer {
             loss_scaler,
             first_microbatch: first_microbatch(rank, options),
             saver: None,
+            exit: Exit::allocate(rank, options, groups.world),
             tokens: (place.stage == 0)
                 .then(|| new_step_tensor(rank, options, "tokens", Dtype::U32)),
             targets: is_last(options, place)
@@ -274,6 +278,14 @@ impl Trainer {
         if let Some(saver) = &mut self.saver {
             saver.ask(rank, self.groups.world, self.options.layout.world_size());
         }
+    }
+
+    /// After a step that is not the last: whether the job's time is over.
+    ///
+    /// # Errors
+    /// The run was stopped.
+    pub fn exits(&self, rank: &mut Rank) -> Result<bool, RankError> {
+        self.exit.map_or(Ok(false), |exit| exit.is_due(rank))
     }
 
     /// Training is over: what is still being written is waited for.

@@ -70,6 +70,12 @@ pub enum Command {
         ticket: Ticket,
         id: QueryId,
     },
+    /// The host asks its own clock whether time is left. `open`: both answers are to be tried.
+    Clock {
+        name: Name,
+        id: QueryId,
+        open: bool,
+    },
     /// The host reads its own memory, whatever streams may be doing to it.
     HostRead {
         from: Tensor,

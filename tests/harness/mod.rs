@@ -112,6 +112,7 @@ pub fn small_options() -> TrainOptions {
         num_workers: 0,
         epoch_samples: None,
         async_save: false,
+        exits_by_clock: false,
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Course {
     has_least: bool,
     /// Where the optimizer is distributed over an even number of ranks.
     two_instances: bool,
+    /// The job ends by the clock.
+    exits: bool,
 }
 
 pub(super) fn courses() -> impl Strategy<Value = Course> {
@@ -26,13 +28,18 @@ pub(super) fn courses() -> impl Strategy<Value = Course> {
         LrDecayStyle::Linear,
         LrDecayStyle::Cosine,
     ];
-    let draws = (select(styles.to_vec()), 0..=2u32, any::<[bool; 2]>());
-    draws.prop_map(|(style, warmup, [has_least, two_instances])| Course {
-        style,
-        warmup,
-        has_least,
-        two_instances,
-    })
+    // One in eight: each step's clock is another run.
+    let exits = prop_oneof![7 => Just(false), 1 => Just(true)];
+    let draws = (select(styles.to_vec()), 0..=2u32, any::<[bool; 2]>(), exits);
+    draws.prop_map(
+        |(style, warmup, [has_least, two_instances], exits)| Course {
+            style,
+            warmup,
+            has_least,
+            two_instances,
+            exits,
+        },
+    )
 }
 
 impl Course {
@@ -46,6 +53,7 @@ impl Course {
                 false => 0,
             },
             min_lr: if self.has_least { recipe.lr / 8.0 } else { 0.0 },
+            exit_duration_in_mins: self.exits.then_some(230),
             num_distributed_optimizer_instances: if self.two_instances && cuts { 2 } else { 1 },
             ..recipe
         }

@@ -109,6 +109,7 @@ fn recipes_differ_in_their_course() {
         let of = draws.iter().filter(|r| r.lr_decay_style == style);
         assert!(of.count() >= 50, "{style:?}");
     }
+    assert!((10..100).contains(&count(|r| r.exit_duration_in_mins.is_some())));
     assert!(count(|r| r.lr_warmup_iters > 0) >= 50 && count(|r| r.min_lr > 0.0) >= 50);
     // Two stages and turns of three of five microbatches.
     let five = Limits {

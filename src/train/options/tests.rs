@@ -67,6 +67,7 @@ pub fn options() -> TrainOptions {
         data_parallel_random_init: false,
         num_workers: 0,
         epoch_samples: None,
+        exits_by_clock: false,
         async_save: false,
     }
 }

@@ -32,7 +32,9 @@ impl Coordinator<'_> {
             return false;
         }
         match state.head(HOST).map(|issued| &issued.command) {
-            Some(Command::HostRead { .. } | Command::HostWrite { .. }) => true,
+            Some(Command::HostRead { .. } | Command::HostWrite { .. } | Command::Clock { .. }) => {
+                true
+            }
             Some(Command::Query { ticket, .. }) => denied || state.is_complete(ticket.number),
             _ => false,
         }
@@ -70,6 +72,7 @@ impl Coordinator<'_> {
                 let denied = self.is_denied(issued);
                 self.answer(rank, issued, !denied, denied);
             }
+            Command::Clock { .. } => self.tell_time(rank, issued),
             other => unreachable!("{other:?} is not the host's"),
         }
         Ok(())
@@ -86,6 +89,26 @@ impl Coordinator<'_> {
         let knows = self.host_has(id.rank, ticket.number);
         let race = self.race.as_mut().filter(|_| !knows);
         race.is_some_and(|race| race.denies(*id, &ticket.edge))
+    }
+
+    /// A rank's clock says that time is left, unless the schedule says that none is.
+    fn tell_time(&mut self, rank: u32, issued: &Issued) {
+        let Command::Clock { name, id, open } = &issued.command else {
+            unreachable!("a clock is asked");
+        };
+        let is_set = self.options.schedule.not_ready.contains(id);
+        let race = self.race.as_mut().filter(|_| *open && !is_set);
+        let is_over = is_set || race.is_some_and(|race| race.denies(*id, name));
+        self.ranks[rank as usize].read_words = Some(vec![u32::from(!is_over)]);
+        self.record.queries.push(QueryPoint {
+            id: *id,
+            site: issued.site.clone(),
+            edge: name.clone(),
+            ready: !is_over,
+            open: *open && !is_over,
+            denied: is_over,
+            is_clock: true,
+        });
     }
 
     /// Nothing can go on, so what is asked for is not ready, and cannot be before the host has its
@@ -116,6 +139,7 @@ impl Coordinator<'_> {
             ready: is_ready,
             open,
             denied,
+            is_clock: false,
         });
     }
 }

@@ -230,6 +230,8 @@ pub struct QueryPoint {
     pub open: bool,
     /// The schedule says *not ready*, where *ready* may have been the answer.
     pub denied: bool,
+    /// It asked its own clock whether time is left; *not ready* is that none is.
+    pub is_clock: bool,
 }
 
 /// What background writers have written of the state after one step.

@@ -46,14 +46,26 @@ impl Rank {
         let Some(ticket) = self.ticket_of(handle) else {
             return Ok(true);
         };
-        let id = QueryId {
-            step: self.step,
-            rank: self.id,
-            ordinal: self.queries,
-        };
-        self.queries += 1;
+        let id = self.next_query();
         self.issue_on(HOST, op, Command::Query { ticket, id });
         Ok(self.park_host()? == [1])
+    }
+
+    /// Whether the host's own clock says that time is left. Nothing else decides it: where `open`,
+    /// both answers are tried.
+    pub fn clock(&mut self, op: &str, name: &str, open: bool) -> Result<bool, RankError> {
+        let (id, name) = (self.next_query(), self.names.of(name));
+        self.issue_on(HOST, op, Command::Clock { name, id, open });
+        Ok(self.park_host()? == [1])
+    }
+
+    fn next_query(&mut self) -> QueryId {
+        self.queries += 1;
+        QueryId {
+            step: self.step,
+            rank: self.id,
+            ordinal: self.queries - 1,
+        }
     }
 
     /// The host waits for everything that `stream` holds: `cudaStreamSynchronize`. The edge is

@@ -202,7 +202,12 @@ pub(super) const ARGUMENTS: &[Argument] = &[
         Needs("data in phases"),
     ),
     arg("exit-interval", Int, "", LOOP),
-    arg("exit-duration-in-mins", Int, "", LOOP),
+    arg(
+        "exit-duration-in-mins",
+        Int,
+        "",
+        Used("clocks: the job may end after any step"),
+    ),
     flag("exit-signal-handler", LOOP),
     arg("exit-signal", Text, "15", LOOP),
     flag("exit-signal-handler-for-dataloader", LOOP),

@@ -83,6 +83,7 @@ impl Act {
             Command::Launch { .. }
             | Command::Fold(_)
             | Command::Upload { .. }
+            | Command::Clock { .. }
             | Command::HostRead { .. }
             | Command::HostWrite { .. }
             | Command::Recall { .. } => Act::Other,

@@ -208,6 +208,7 @@ pub(in crate::prove) fn recipe(parallel: &Recipe) -> Recipe {
         cpu_offloading_double_buffering: false,
         cuda_graph_impl: CudaGraphImpl::None,
         async_save: false,
+        exit_duration_in_mins: None,
         data_parallel_random_init: false,
         num_workers: 0,
         env: BTreeMap::new(),
