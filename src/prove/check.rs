@@ -492,11 +492,13 @@ fn reshardings(
     let plan = &session.scenario.checkpoint;
     let asked = session.scenario.oracles.contains(&OracleKind::RES);
     // Copies that differ have no whole state: the drift is the finding.
-    if plan.reshard.is_empty() || !asked || !reference.drifts.is_empty() {
+    let places = session.scenario.other_allocations().len();
+    let others = plan.reshard.len() + places.min(reshard::PLACES_MAX);
+    if others == 0 || !asked || !reference.drifts.is_empty() {
         return Ok(Vec::new());
     }
-    let runs = plan.reshard.len() * plan.cuts().len();
-    progress.begin("resumes on other layouts", runs as u64);
+    let runs = others * plan.cuts().len();
+    progress.begin("resumes elsewhere", runs as u64);
     let found = reshard::resume_all(session, reference, sweep, progress)?;
     progress.end();
     Ok(found)

@@ -32,8 +32,18 @@ pub(super) fn of_check(session: &Session, findings: &Findings) -> Verdicts {
     let within = common(session, findings).max(of_reach(session, findings, Reach::Within));
     let across = session.scenario.free.contains(&Free::Placement).then(|| {
         let resumed = resumed(findings, Reach::Across);
+        // Queries of resumed runs on other allocations are answered in one way only.
+        let moved = findings
+            .reshardings
+            .iter()
+            .any(|found| found.moved.is_some());
+        let answered = match session.scenario.checkpoint.polls && moved {
+            true => Grade::Bounded,
+            false => Grade::Proved,
+        };
         within
             .max(resumed)
+            .max(answered)
             .max(of_reach(session, findings, Reach::Across))
     });
     let unnoticed = of_unnoticed(session, across.unwrap_or(within));
@@ -65,6 +75,13 @@ fn on_engine(grade: Grade, strict: bool) -> Grade {
     }
 }
 
+/// Whether jobs of other layouts, sizes or places were run, whose queries are answered in one way
+/// only.
+fn has_other_jobs(findings: &Findings) -> bool {
+    let mut resumed = findings.reshardings.iter();
+    resumed.any(|found| found.moved.is_none()) || !findings.topo.is_empty()
+}
+
 /// What is wrong whatever varies.
 fn common(session: &Session, findings: &Findings) -> Grade {
     let mut grade = resumed(findings, Reach::Within);
@@ -92,9 +109,7 @@ fn common(session: &Session, findings: &Findings) -> Grade {
     if let Some(snapshots) = &findings.snapshots {
         grade = grade.max(of_snapshots(snapshots));
     }
-    // Queries of runs of other layouts, sizes and places are answered in one way only.
-    let others = !findings.reshardings.is_empty() || !findings.topo.is_empty();
-    if session.scenario.checkpoint.polls && others {
+    if session.scenario.checkpoint.polls && has_other_jobs(findings) {
         grade = grade.max(Grade::Bounded);
     }
     let skipped = vacuity::skipped_steps(&findings.reference);
@@ -186,7 +201,10 @@ fn resumed(findings: &Findings, reach: Reach) -> Grade {
         let sensitive = if is_told { 0 } else { found.sensitive };
         grade = grade.max(of_resumption(found, sensitive));
     }
-    for found in &findings.reshardings {
+    // What another allocation does is asked across allocations.
+    let elsewhere = findings.reshardings.iter();
+    let elsewhere = elsewhere.filter(|found| found.moved.is_none() || reach == Reach::Across);
+    for found in elsewhere {
         grade = grade.max(of_other_run(&found.run, reach));
     }
     grade

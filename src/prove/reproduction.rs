@@ -109,7 +109,7 @@ fn of_resumed_runs(session: &Session, findings: &Findings) -> Vec<Candidate> {
         Some(Candidate::new(OracleKind::RES, class, grade, token))
     });
     let moved = findings.reshardings.iter();
-    let moved = moved.filter(|found| found.run.parts());
+    let moved = moved.filter(|found| found.moved.is_none() && found.run.parts());
     let layouts = moved.filter_map(|found| {
         let mut layouts = checkpoint.reshard.iter();
         let place = layouts.position(|known| *known == found.to)? as u32;

@@ -21,7 +21,7 @@ use crate::prove::token::TokenError;
 use crate::prove::twins::Twins;
 use crate::prove::{memory, room};
 use crate::recipe::{DistributedBackend, Recipe, ReshardLayout};
-use crate::scenario::{Data, Free, Scenario};
+use crate::scenario::{AllocationFile, Data, Free, Scenario};
 use crate::topology::{Allocation, Topology};
 use crate::trace::native::RecordingError;
 use crate::train::{
@@ -257,6 +257,18 @@ impl Session {
         self.changed(scenario)
     }
 
+    /// The same job on this allocation, and on no other.
+    ///
+    /// # Errors
+    /// As [`Session::changed`].
+    pub fn moved(&self, allocation: &AllocationFile) -> Result<Session, CheckError> {
+        self.changed(Scenario {
+            allocations: vec![allocation.clone()],
+            free: BTreeSet::new(),
+            ..self.scenario.clone()
+        })
+    }
+
     pub fn ranks(&self) -> u32 {
         self.world.ranks
     }
@@ -392,9 +404,11 @@ impl Session {
             && places.0.zip(places.1).is_some_and(|(a, b)| are_alike(a, b))
     }
 
-    /// Runs of other layouts or sizes are laid beside this one's.
-    fn is_compared_with_other_layouts(&self) -> bool {
-        !self.scenario.checkpoint.reshard.is_empty() || !self.scenario.topo.is_empty()
+    /// Runs of other layouts, sizes or places are laid beside this one's.
+    fn is_compared_with_others(&self) -> bool {
+        let scenario = &self.scenario;
+        let others = !scenario.checkpoint.reshard.is_empty() || !scenario.topo.is_empty();
+        others || scenario.resumes_elsewhere()
     }
 
     pub fn sweep_options(&self) -> SweepOptions {
@@ -413,7 +427,7 @@ impl Session {
                 true => None,
                 false => Some(self.world.plans.clone()),
             },
-            sums: match self.is_compared_with_other_layouts() {
+            sums: match self.is_compared_with_others() {
                 false => None,
                 true => Some(memory::states_kept(&self.scenario)),
             },

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::diagnostic::escaped;
+use crate::prove::oracle::reshard::PLACES_MAX;
 use crate::prove::session::Session;
 use crate::prove::{memory, vacuity};
 use crate::scenario::{OracleKind, Scenario};
@@ -26,14 +27,22 @@ pub(super) fn sentences(session: &Session, reference: &RunRecord, more: &[String
     list.extend(asynchronous_saves(session));
     let scenario = &session.scenario;
     let others = !scenario.topo.is_empty() || !scenario.checkpoint.reshard.is_empty();
-    if scenario.checkpoint.polls && others {
+    if scenario.checkpoint.polls && (others || scenario.resumes_elsewhere()) {
         list.push(
-            "other answers to the queries of variations and of resumes on other layouts"
+            "other answers to the queries of variations and of resumes on other layouts and \
+             allocations"
                 .to_string(),
         );
     }
     list.extend(unseen_gathers(session, reference));
     list.extend(exits_elsewhere(scenario));
+    let beyond = scenario
+        .other_allocations()
+        .len()
+        .saturating_sub(PLACES_MAX);
+    if scenario.resumes_elsewhere() && beyond > 0 {
+        list.push(format!("resumes on {beyond} of the other allocations"));
+    }
     list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     let watched = memory::hazard_steps(&session.scenario);
     list.push(format!(
@@ -73,7 +82,6 @@ pub(super) fn sentences(session: &Session, reference: &RunRecord, more: &[String
     list
 }
 
-/// What an adapter that is not strict leaves open.
 /// A job that the clock ends after a step saves there, and goes on from it in another process.
 fn exits_elsewhere(scenario: &Scenario) -> Option<String> {
     scenario.recipe.exit_duration_in_mins?;
@@ -91,6 +99,7 @@ fn exits_elsewhere(scenario: &Scenario) -> Option<String> {
     ))
 }
 
+/// What an adapter that is not strict leaves open.
 fn own_arithmetic(session: &Session) -> Option<String> {
     let identity = session.engine_identity();
     if identity.strict {

@@ -229,6 +229,21 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Where a job may run that was begun on the first allocation; none where placement is not
+    /// free.
+    pub fn other_allocations(&self) -> &[AllocationFile] {
+        match self.free.contains(&Free::Placement) {
+            true => self.allocations.get(1..).unwrap_or_default(),
+            false => &[],
+        }
+    }
+
+    /// Whether a killed run is resumed on other allocations, too.
+    pub fn resumes_elsewhere(&self) -> bool {
+        let resumes = self.oracles.contains(&OracleKind::RES) && !self.checkpoint.cuts().is_empty();
+        resumes && !self.other_allocations().is_empty()
+    }
+
     /// Whether a check would compare nothing at all.
     pub fn compares_nothing(&self) -> bool {
         let restarts = self.checkpoint.restarts.is_empty();

@@ -193,12 +193,12 @@ fn res_result(findings: &Findings) -> OracleResult {
         detail += &format!("; {files} files of background writers, done at once and late");
     }
     if whole > 0 {
-        detail += &format!("; {whole} words of whole tensors after loads on other layouts");
+        detail += &format!("; {whole} words of whole tensors after loads elsewhere");
     }
     if let Some(found) = findings.reshardings.iter().find(|found| found.is_in_part()) {
         detail += &format!(
             "; after a load on {} later steps are not the straight run's: {}",
-            found.to,
+            found.names().1,
             found.in_part_because()
         );
         return result(OracleVerdict::EqualInPart, detail);

@@ -44,12 +44,14 @@ impl From<&OtherRun> for OtherRunResult {
     }
 }
 
-/// A resume on another layout: the state at the load, and how far later steps agree.
+/// A resume on another layout or allocation: the state at the load, and how far later steps agree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReshardResult {
-    /// Layouts as TPxPPxVPP.
+    /// Layouts as TPxPPxVPP, or names of allocations.
     pub from: String,
     pub to: String,
+    /// The allocation is another, not the layout.
+    pub moved: bool,
     pub after_step: u32,
     /// `Different` where the state differs at the load, or later bits part though no plan differs
     /// that acts before them; `EqualInPart` where later steps read what is not carried over.
@@ -93,9 +95,11 @@ pub struct ReshardParting {
 impl From<&Resharding> for ReshardResult {
     fn from(found: &Resharding) -> ReshardResult {
         let count = |reach: Reach| found.run.sensitive.get(&reach).copied().unwrap_or(0);
+        let (from, to) = found.names();
         ReshardResult {
-            from: found.from.to_string(),
-            to: found.to.to_string(),
+            from,
+            to,
+            moved: found.moved.is_some(),
             after_step: found.cut,
             verdict: match (found.run.is_broken(), found.is_in_part()) {
                 (true, _) => OracleVerdict::Different,

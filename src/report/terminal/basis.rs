@@ -11,8 +11,12 @@ pub(super) fn checks(page: &mut Page, outcome: &Outcome) {
     for result in &outcome.oracles {
         oracle(page, result);
     }
-    let resumed = outcome.reshardings.iter().map(|found| &*found.summary);
-    summaries(page, "resumed on other layouts", resumed);
+    for (heading, moved) in [("layouts", false), ("allocations", true)] {
+        let resumed = outcome.reshardings.iter();
+        let resumed = resumed.filter(|found| found.moved == moved);
+        let resumed = resumed.map(|found| &*found.summary);
+        summaries(page, &format!("resumed on other {heading}"), resumed);
+    }
     let varied = outcome.topo.iter().map(|found| &*found.summary);
     summaries(page, "of other sizes and in other places", varied);
     mutants(page, &outcome.mutants);

@@ -1,4 +1,5 @@
-//! RES on another layout: the state of a killed run, loaded by ranks that are laid out otherwise.
+//! RES elsewhere: the state of a killed run, loaded by ranks that are laid out otherwise, or that
+//! run on another allocation.
 //!
 //! What must be equal is the state at the load, in canonical unsharded form: every whole tensor,
 //! byte for byte. Later steps need not be: where tensor-parallel sums have other addends, or rings
@@ -13,22 +14,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fault::{Component, Fault};
-use crate::prove::Progress;
 use crate::prove::oracle::parting::{self, Kept, OtherRun, Parting, Side, whole};
 use crate::prove::oracle::res;
 use crate::prove::session::{CheckError, Session};
-use crate::prove::sweep::{Sums, Sweep};
+use crate::prove::sweep::{Sums, Sweep, SweepOptions};
+use crate::prove::{Progress, memory};
 use crate::recipe::ReshardLayout;
 use crate::train::{CanonicalError, CanonicalState, Checkpoint};
 use crate::world::{RunOptions, RunRecord, State, Unobserved};
 
 pub use planted::{Planted, plant};
 
-/// What a resume on another layout showed.
+/// Allocations that a run is resumed on, beside its own.
+pub const PLACES_MAX: usize = 4;
+
+/// What a resume elsewhere showed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resharding {
     pub from: ReshardLayout,
     pub to: ReshardLayout,
+    /// The allocations before and after, where it is another one; else the layout is.
+    pub moved: Option<(String, String)>,
     /// Step after which the run was killed.
     pub cut: u32,
     /// What the resumed run showed.
@@ -47,12 +53,19 @@ impl Resharding {
         Resharding {
             from,
             to,
+            moved: None,
             cut,
             run: OtherRun::default(),
             unread: BTreeSet::new(),
             masks_differ: None,
             faults_met: BTreeSet::new(),
         }
+    }
+
+    /// What was before and what is after: allocations, or layouts.
+    pub fn names(&self) -> (String, String) {
+        let layouts = || (self.from.to_string(), self.to.to_string());
+        self.moved.clone().unwrap_or_else(layouts)
     }
 
     /// State that later steps read and the layout does not take over, or takes for other numbers:
@@ -78,7 +91,8 @@ impl Resharding {
     }
 }
 
-/// Resumes the straight run on every layout of the scenario, after every step that a restart names.
+/// Resumes the straight run on every layout of the scenario, and on other allocations that the job
+/// may be given, after every step that a restart names.
 ///
 /// # Errors
 /// A layout that cannot be run, or whatever stops a resumed run.
@@ -89,10 +103,15 @@ pub fn resume_all(
     progress: &dyn Progress,
 ) -> Result<Vec<Resharding>, CheckError> {
     let mut found = Vec::new();
-    let cuts = straight.scenario.checkpoint.cuts();
-    for layout in &straight.scenario.checkpoint.reshard {
-        let mut session = straight.resharded(*layout)?;
-        for cut in cuts.iter().filter(|cut| **cut < straight.scenario.steps) {
+    let scenario = &straight.scenario;
+    let cuts = scenario.checkpoint.cuts();
+    let layouts = scenario.checkpoint.reshard.iter();
+    let layouts = layouts.map(|layout| straight.resharded(*layout));
+    let places = scenario.other_allocations().iter().take(PLACES_MAX);
+    let places = places.map(|allocation| straight.moved(allocation));
+    for session in layouts.chain(places) {
+        let mut session = session?;
+        for cut in cuts.iter().filter(|cut| **cut < scenario.steps) {
             let run = Resume {
                 straight,
                 reference,
@@ -116,13 +135,14 @@ pub struct Resume<'a> {
 }
 
 impl Resume<'_> {
-    /// Runs on to the last step on the layout of `session`.
+    /// Runs on to the last step on the layout and the allocation of `session`.
     ///
     /// # Errors
     /// Whatever stops the resumed run.
     pub fn on(&self, session: &mut Session) -> Result<Resharding, CheckError> {
         let (from, to) = (layout(self.straight), layout(session));
         let mut found = Resharding::new(from, to, self.cut);
+        found.moved = self.moved(session);
         let omitted = &self.straight.scenario.checkpoint.omit;
         let omitted: Vec<Component> = omitted.iter().copied().collect();
         let state = state_after(self.reference, self.cut)?;
@@ -135,7 +155,10 @@ impl Resume<'_> {
         };
         let last = self.straight.scenario.steps;
         let options = parting::options(self.straight, session);
-        let mut sweep = Sweep::new(session.sweep_options());
+        let mut sweep = Sweep::new(SweepOptions {
+            sums: Some(memory::states_kept(&self.straight.scenario)),
+            ..session.sweep_options()
+        });
         let steps = self.cut + 1..last + 1;
         let parts = Some(Arc::new(parts));
         let mut resumed = session.run(&options, steps.clone(), parts.clone(), &mut sweep)?;
@@ -152,7 +175,7 @@ impl Resume<'_> {
         found
             .unread
             .extend(res::unread(self.reference, self.cut, &left));
-        let names = (from.to_string(), to.to_string());
+        let names = found.names();
         let sides = self.sides((&names.0, &names.1), session, &sweep.sums);
         found.masks_differ = parting::masks_differ(&self.straight.options, &session.options);
         let kept = |record, before| Kept { record, before };
@@ -166,6 +189,13 @@ impl Resume<'_> {
         Ok(found)
     }
 
+    /// The allocations' names, where `session` has another one.
+    fn moved(&self, session: &Session) -> Option<(String, String)> {
+        let name = |session: &Session| session.scenario.allocations.first().map(|a| a.name.clone());
+        let (from, to) = (name(self.straight)?, name(session)?);
+        (from != to).then_some((from, to))
+    }
+
     /// The checkpoint that `session`'s ranks load: from the straight run's state to a file of whole
     /// tensors, and from there to the ranks.
     fn parts(
@@ -175,6 +205,9 @@ impl Resume<'_> {
         omitted: &[Component],
     ) -> Result<Result<Checkpoint, CanonicalError>, CheckError> {
         let saved = Checkpoint::from_state(self.cut, state, omitted);
+        if layout(self.straight) == layout(session) {
+            return Ok(Ok(saved));
+        }
         let whole = match CanonicalState::gather(&self.straight.options, &saved) {
             Ok(gathered) => through_a_file(&gathered)?,
             Err(error) => return Ok(Err(error)),
@@ -239,8 +272,13 @@ pub(super) fn loaded(
 
 impl std::fmt::Display for Resharding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Resharding { from, to, cut, .. } = self;
-        write!(f, "resharded {from} -> {to} after step {cut}: ")?;
+        let ((from, to), cut) = (self.names(), self.cut);
+        let how = if self.moved.is_some() {
+            "moved"
+        } else {
+            "resharded"
+        };
+        write!(f, "{how} {from} -> {to} after step {cut}: ")?;
         if let Some(error) = &self.run.refused {
             return write!(f, "the state is none of one layout: {error}");
         }
