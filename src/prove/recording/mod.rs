@@ -26,8 +26,8 @@ use crate::world::{
 use nodes::{Begun, Operand};
 use ranks::RankCourse;
 
-/// Groups with more members are known by their name alone: a list in each record would be most of
-/// it.
+/// Groups with more members are known by their name and size alone: a list in each record would be
+/// most of it.
 const MEMBERS_LISTED_MAX: usize = 64;
 
 /// Writes what it is shown into a folder.
@@ -46,8 +46,8 @@ pub struct Recorder {
 /// What records say of a communicator.
 struct Group {
     name: String,
-    /// As a JSON list, where it is not too long.
-    members: Option<String>,
+    /// Its members as a JSON list, or how many they are where that is too long.
+    members: String,
     /// Collectives so far.
     calls: u64,
 }
@@ -154,7 +154,13 @@ impl Group {
         let is_short = ranks.len() <= MEMBERS_LISTED_MAX;
         Group {
             name: session.group_name(group).to_string(),
-            members: is_short.then(|| serde_json::to_string(ranks).expect("numbers")),
+            members: match is_short {
+                true => {
+                    let list = serde_json::to_string(ranks).expect("numbers");
+                    format!("\"group_ranks\":{list}")
+                }
+                false => format!("\"group_size\":{}", ranks.len()),
+            },
             calls: 0,
         }
     }
@@ -163,10 +169,9 @@ impl Group {
     fn call(&mut self) -> String {
         self.calls += 1;
         let name = serde_json::to_string(&self.name).expect("a string has a JSON form");
-        let members = self.members.as_ref();
-        let members = members.map_or(String::new(), |list| format!(",\"group_ranks\":{list}"));
+        let members = &self.members;
         let seq = self.calls - 1;
-        format!(",\"group\":{name},\"group_seq\":{seq}{members}")
+        format!(",\"group\":{name},\"group_seq\":{seq},{members}")
     }
 }
 
@@ -267,7 +272,12 @@ impl Recorder {
         if iteration != site.step {
             extra += &format!(",\"of_iteration\":{}", site.step);
         }
-        extra += &format!(",\"time\":{}", self.turn);
+        let groups = &self.groups;
+        let stream = one
+            .stream
+            .label(|group| groups[group.0 as usize].name.clone());
+        let stream = serde_json::to_string(&stream).expect("a string has a JSON form");
+        extra += &format!(",\"stream\":{stream},\"time\":{}", self.turn);
         let id = course.id(site);
         self.recording.op(&OpLine {
             rank: one.rank,

@@ -54,7 +54,8 @@ impl TraceRequest {
 pub struct RankSet(Vec<(u32, u32)>);
 
 impl RankSet {
-    fn has(&self, rank: u32) -> bool {
+    /// Whether the rank is among them.
+    pub fn has(&self, rank: u32) -> bool {
         let within = |(first, last): &(u32, u32)| (*first..=*last).contains(&rank);
         self.0.iter().any(within)
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::artefact::{Apart, Artefact, Judged};
 use super::compare::Contrast;
-use super::divergence::{Collective, Difference, Divergence, Role, Side};
+use super::divergence::{Collective, Difference, Divergence, Role, Side, kernel_of};
 use crate::trace::certify::{Coverage, RankStream};
 use crate::trace::damage::Damage;
 use crate::trace::op::{Operand, Record};
@@ -268,6 +268,7 @@ fn divergence(
         matched_before,
         matched_by_kind,
         role,
+        kernel: kernel_of(record),
         collective: Collective::of(record),
         may_be_artefact: false,
     }
@@ -296,6 +297,7 @@ fn settle(
         matched_before,
         matched_by_kind,
         role: Role::Undecided,
+        kernel: None,
         collective: None,
         may_be_artefact: false,
     }
