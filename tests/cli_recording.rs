@@ -314,3 +314,17 @@ fn the_ladder_goes_down_to_the_kernel() {
     let refused: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((code, &refused["folders"]["b"]), (2, &"no-b".into()));
 }
+
+/// Digests by kernels are those of the host: two recordings are the same bytes.
+#[test]
+fn a_recording_hashed_by_the_engine_is_the_same_bytes() {
+    let place = Place::new();
+    assert_eq!(place.check("host", &[]).0, 0);
+    assert_eq!(place.check("engine", &["--trace-hash", "engine"]).0, 0);
+    for file in ["rank_000000.jsonl.zst", "rank_000003.jsonl.zst", "run.json"] {
+        let [host, engine] = ["host", "engine"].map(|folder| {
+            std::fs::read(place.path(&format!("{folder}/{file}"))).expect("it is there")
+        });
+        assert!(host == engine && !host.is_empty(), "{file} differs");
+    }
+}

@@ -7,11 +7,12 @@ mod ranks;
 mod request;
 
 pub(super) use ranks::place_of;
-pub use request::{RankSet, TraceRequest, iterations};
+pub use request::{Hashed, RankSet, TraceRequest, iterations};
 
 use std::collections::BTreeMap;
 
-use crate::engine::{Engine, EngineError, Span};
+use crate::engine::{DigestPrograms, Engine, EngineError, Span};
+use crate::numerics::Digest;
 use crate::prove::session::Session;
 use crate::prove::token::hexadecimal;
 use crate::trace::native::{
@@ -41,6 +42,9 @@ pub struct Recorder {
     begun: Vec<Begun>,
     /// Waves so far.
     turn: u64,
+    hashed: Hashed,
+    /// The kernels that digest, once they were needed.
+    programs: Option<DigestPrograms>,
 }
 
 /// What records say of a communicator.
@@ -84,6 +88,8 @@ impl Recorder {
                 .collect(),
             begun: Vec::new(),
             turn: 0,
+            hashed: asked.hashed,
+            programs: None,
         })
     }
 
@@ -102,6 +108,21 @@ impl Recorder {
         self.iterations.is_none_or(within) && self.recording.takes(rank, Stream::Ops)
     }
 
+    fn digests(
+        &mut self,
+        spans: &[Span],
+        engine: &mut dyn Engine,
+    ) -> Result<Vec<Digest>, EngineError> {
+        if self.hashed == Hashed::OnHost {
+            return engine.digests(spans);
+        }
+        let programs = match &mut self.programs {
+            Some(programs) => programs,
+            none => none.insert(DigestPrograms::new(engine)?),
+        };
+        programs.digests(engine, spans)
+    }
+
     /// Digests what a node has been given, and keeps it until the node has run.
     fn begin_node(
         &mut self,
@@ -110,7 +131,7 @@ impl Recorder {
         engine: &mut dyn Engine,
     ) -> Result<(), EngineError> {
         let spans: Vec<Span> = inputs.iter().map(|operand| operand.span).collect();
-        let digests = engine.digests(&spans)?;
+        let digests = self.digests(&spans, engine)?;
         let known = inputs.iter().zip(digests);
         let known = known.map(|(operand, digest)| Fingerprint {
             elements: operand.span.words.into(),
@@ -221,7 +242,7 @@ impl Observer for Recorder {
         let begun = std::mem::take(&mut self.begun);
         let outputs = begun.iter().flat_map(|one| &one.outputs);
         let spans: Vec<Span> = outputs.map(|operand| operand.span).collect();
-        let mut digests = engine.digests(&spans)?.into_iter();
+        let mut digests = self.digests(&spans, engine)?.into_iter();
         for one in begun {
             let outputs: Vec<Fingerprint> = one
                 .outputs
