@@ -12,19 +12,22 @@ use serde_json::{Value, json};
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An open page; the browser ends with it.
+/// A browser, which ends with it, whatever becomes of a test.
+struct Browser(Child);
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An open page.
 pub struct Page {
-    browser: Child,
+    _browser: Browser,
     socket: TcpStream,
     asked: u64,
     _profile: tempfile::TempDir,
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        let _ = self.browser.kill();
-        let _ = self.browser.wait();
-    }
 }
 
 impl Page {
@@ -48,10 +51,11 @@ impl Page {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
+            .map(Browser)
             .expect("the browser starts");
         let port = port_in(profile.path());
         let mut page = Page {
-            browser: child,
+            _browser: child,
             socket: connected(&port),
             asked: 0,
             _profile: profile,
