@@ -74,6 +74,7 @@ pub(super) fn to_json(table: &Discriminator) -> Value {
         "agree": agree,
         "separating": table.separating.iter().map(names).collect::<Vec<_>>(),
         "untested": table.untested,
+        "evidence": table.evidence.slug(),
         "partial": table.partial,
         "says": table.in_words(),
     })

@@ -237,7 +237,10 @@ fn held(weakest: &mut Option<Strength>, values: impl Iterator<Item = Strength>) 
 }
 
 /// How much the pairs of values show that both records know.
-fn both_known<'a>(a: &'a Record<'_>, b: &'a Record<'_>) -> impl Iterator<Item = Strength> + 'a {
+pub(super) fn both_known<'a>(
+    a: &'a Record<'_>,
+    b: &'a Record<'_>,
+) -> impl Iterator<Item = Strength> + 'a {
     let inputs = a.inputs.iter().zip(&b.inputs);
     let pairs = inputs.chain(a.outputs.iter().zip(&b.outputs));
     pairs.filter_map(|(x, y)| Some(x.strength()?.min(y.strength()?)))

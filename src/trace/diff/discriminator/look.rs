@@ -9,7 +9,9 @@ use crate::trace::certify::RankStream;
 use crate::trace::damage::{Damage, Whereabouts};
 use crate::trace::diff::compare::Contrast;
 use crate::trace::diff::divergence::Collective;
+use crate::trace::diff::rank::both_known;
 use crate::trace::op::Record;
+use crate::trace::strength::Strength;
 
 /// Calls of one rank that are looked at where a collective parts.
 pub(super) const CALLS_MAX: usize = 4096;
@@ -17,8 +19,9 @@ pub(super) const CALLS_MAX: usize = 4096;
 /// What came of two records of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    Differ,
-    Agree,
+    /// With the weakest evidence of its values.
+    Differ(Strength),
+    Agree(Strength),
     /// Other inputs, or values that are not known: the op was not tried on the same twice.
     Untested,
 }
@@ -183,11 +186,12 @@ fn outcome(a: &Record<'_>, b: &Record<'_>, contrast: &Contrast) -> Outcome {
     // An op without inputs has others that no record shows; a collective's are its group's.
     let gives = !a.inputs.is_empty() || &*a.kind == "collective";
     let is_tried = gives && contrast.metadata.is_empty() && has_same_inputs(a, b, contrast);
+    let strength = both_known(a, b).min().unwrap_or(Strength::None);
     let mut outputs = a.outputs.iter().chain(&b.outputs);
     match (is_tried, contrast.outputs.is_empty()) {
-        (true, false) => Outcome::Differ,
+        (true, false) => Outcome::Differ(strength),
         (true, true) if !a.outputs.is_empty() && outputs.all(|one| one.value.is_known()) => {
-            Outcome::Agree
+            Outcome::Agree(strength)
         }
         _ => Outcome::Untested,
     }

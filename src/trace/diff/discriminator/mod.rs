@@ -19,6 +19,7 @@ use super::divergence::{Difference, Divergence, Role};
 use crate::trace::damage::Damage;
 use crate::trace::folder::Folder;
 use crate::trace::op::Record;
+use crate::trace::strength::Strength;
 
 pub use axis::Axis;
 use axis::Values;
@@ -40,6 +41,8 @@ pub struct Discriminator {
     pub separating: Vec<Vec<Axis>>,
     /// Records whose inputs are not known to be the same, or whose outputs are not known.
     pub untested: u64,
+    /// How much it shows that values are equal: inputs that a weak digest finds so may not be.
+    pub evidence: Strength,
     /// Why it is not a table of all records.
     pub partial: Option<String>,
 }
@@ -71,19 +74,22 @@ impl Site {
 pub(super) struct Cells {
     counts: BTreeMap<Values, [u64; 2]>,
     untested: u64,
+    /// Of the values of what was tested.
+    weakest: Option<Strength>,
     is_full: bool,
 }
 
 impl Cells {
     fn add(&mut self, values: Values, outcome: Outcome) {
-        let place = match outcome {
-            Outcome::Differ => 0,
-            Outcome::Agree => 1,
+        let (place, strength) = match outcome {
+            Outcome::Differ(strength) => (0, strength),
+            Outcome::Agree(strength) => (1, strength),
             Outcome::Untested => {
                 self.untested += 1;
                 return;
             }
         };
+        self.weakest = self.weakest.into_iter().chain([strength]).min();
         self.count(values, place, 1);
     }
 
@@ -102,6 +108,7 @@ impl Cells {
             }
         }
         self.untested += other.untested;
+        self.weakest = self.weakest.into_iter().chain(other.weakest).min();
         self.is_full |= other.is_full;
     }
 }
@@ -217,6 +224,7 @@ impl Discriminator {
             axes: axes.iter().map(|axis| Axis::ALL[*axis]).collect(),
             cells: table,
             untested: cells.untested,
+            evidence: cells.weakest.unwrap_or(Strength::None),
             partial: match cells.is_full {
                 true => Some(full()),
                 false => is_cut.then(cut),
@@ -235,7 +243,11 @@ impl Discriminator {
     /// What the table shows, in one sentence that says no more than its counts.
     pub fn in_words(&self) -> String {
         let (differ, agree) = self.totals();
-        let all = format!("{differ} records with equal inputs differ, {agree} agree");
+        let weak = match self.evidence {
+            Strength::Full => String::new(),
+            other => format!(" (by evidence {})", other.slug()),
+        };
+        let all = format!("{differ} records with equal inputs differ, {agree} agree{weak}");
         let names = |set: &Vec<Axis>| {
             let names: Vec<&str> = set.iter().map(|axis| axis.name()).collect();
             names.join(" with ")

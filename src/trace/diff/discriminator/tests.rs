@@ -285,9 +285,9 @@ fn a_table_that_is_cut_names_no_axis() {
     for way in 0..CELLS_MAX as u64 + 1 {
         let values = [Some(way.to_string()), None, None, None, None];
         let outcome = if way == 0 {
-            Outcome::Differ
+            Outcome::Differ(Strength::Full)
         } else {
-            Outcome::Agree
+            Outcome::Agree(Strength::Full)
         };
         cells.add(values, outcome);
     }
@@ -299,4 +299,36 @@ fn a_table_that_is_cut_names_no_axis() {
     assert_eq!(found.totals(), (1, CELLS_MAX as u64 - 1));
     assert!(found.separating.is_empty() && found.partial.is_some());
     assert!(found.in_words().contains("no axis is named"));
+}
+
+/// Inputs that a digest blind to order finds equal may differ, and that is said.
+#[test]
+fn weak_evidence_is_said() {
+    let calls: Vec<Called> = (0..4)
+        .map(|at| Called {
+            is_bf16: at % 2 == 0,
+            is_out_bf16: false,
+            accumulate: false,
+            is_strided: false,
+            inputs: Inputs::Same,
+        })
+        .collect();
+    let fault = Fault {
+        is_bf16: Some(true),
+        is_out_bf16: None,
+        accumulate: None,
+        is_strided: None,
+    };
+    let texts = [0, 1].map(|run| vec![stream(&calls, run, &fault)]);
+    let full = compared([&texts[0], &texts[1]], None)
+        .discriminator
+        .unwrap();
+    assert_eq!(full.evidence, Strength::Full);
+    assert!(!full.in_words().contains("evidence"));
+    // The same digests, of 64 bits.
+    let start = format!("\"{}", "0".repeat(16));
+    let xor = texts.map(|texts| vec![texts[0].replace(&start, "\"")]);
+    let xor = compared([&xor[0], &xor[1]], None).discriminator.unwrap();
+    assert_eq!((xor.totals(), xor.evidence), (full.totals(), Strength::Xor));
+    assert!(xor.in_words().contains("by evidence xor"));
 }
