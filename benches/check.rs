@@ -11,7 +11,7 @@ use bitproof::engine::EngineChoice;
 use bitproof::prove::check::reference_run;
 use bitproof::prove::mutation::{self, Nursery};
 use bitproof::prove::oracle::r2r;
-use bitproof::prove::recording::{Recorder, TraceRequest};
+use bitproof::prove::recording::{Hashed, Recorder, TraceRequest};
 use bitproof::prove::session::Session;
 use bitproof::prove::sweep::Sweep;
 use bitproof::prove::{CheckOptions, Silent, check};
@@ -225,6 +225,7 @@ fn recording(criterion: &mut Criterion) {
                             ranks: None,
                             iterations: None,
                             budget: 1 << 40,
+                            hashed: Hashed::OnHost,
                         };
                         Recorder::begin(&session, &asked).expect("a new folder")
                     });

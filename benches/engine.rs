@@ -17,7 +17,7 @@ use bitproof::kernel::Registry;
 use bitproof::numerics::Dtype;
 use bitproof::plan::{Arithmetic, Init, Piece, Plan, Tree};
 use bitproof::world::fold::{FoldJob, FoldLab, FoldNode, FoldOrder, FoldPrograms, SlotsJob};
-use bitproof::world::{Choice, Family, NodeId, Owner, Phase, Site};
+use bitproof::world::{COMPUTE_STREAM, Choice, Family, NodeId, Owner, Phase, Site};
 use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main,
@@ -241,6 +241,7 @@ fn fold_node(engine: &mut CpuEngine, n: u32, apart: bool) -> FoldNode {
             module: "main_grad".into(),
             op: "accumulate".into(),
         }),
+        stream: COMPUTE_STREAM,
         family: Family::MicrobatchAccumulation,
         group: None,
         ranks: Arc::new([0]),

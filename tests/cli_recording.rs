@@ -277,3 +277,54 @@ fn a_run_that_stops_leaves_its_start() {
     let (code, _, talk) = run(&["trace", "certify", &place.path("a")]);
     assert!(code == 4 && talk.contains("unfinished-run"), "{talk}");
 }
+
+/// The lowest rung is the kernel that the record names, at level kernel with the plan it added by;
+/// the comparison says which folders it is of.
+#[test]
+fn the_ladder_goes_down_to_the_kernel() {
+    let place = Place::new();
+    for level in ["op", "kernel"] {
+        let [ring, tree] = ["ring", "tree"].map(|name| format!("{name}-{level}"));
+        let level = ["--trace-level", level];
+        assert_eq!(place.check(&ring, &level).0, 0);
+        let other = [&level[..], &["--set", "recipe.env.NCCL_ALGO=\"Tree\""]].concat();
+        place.check(&tree, &other);
+        let (ring, tree) = (place.path(&ring), place.path(&tree));
+        let (code, text, talk) = run(&["trace", "diff", &ring, &tree, "--format", "json"]);
+        assert_eq!(code, 1, "{talk}");
+        let found: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(found["folders"]["a"], *ring);
+        assert_eq!(found["folders"]["b"], *tree);
+        let rungs = found["ladder"].as_array().expect("a list").iter();
+        let kernel = rungs
+            .filter(|one| one["rung"] == "kernel")
+            .map(|one| &one["found"]);
+        let kernel: Vec<&str> = kernel.map(|found| found.as_str().expect("told")).collect();
+        match level[1] {
+            "op" => {
+                assert_eq!(kernel, ["fold"]);
+                let table = &found["discriminator"];
+                let differ = table["differ"].as_u64();
+                assert!(differ > Some(0), "{table}");
+            }
+            _ => assert!(kernel[0].starts_with("fold, plan "), "{kernel:?}"),
+        }
+    }
+    let (code, text, _) = run(&["trace", "diff", "no-a", "no-b", "--format", "json"]);
+    let refused: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &refused["folders"]["b"]), (2, &"no-b".into()));
+}
+
+/// Digests by kernels are those of the host: two recordings are the same bytes.
+#[test]
+fn a_recording_hashed_by_the_engine_is_the_same_bytes() {
+    let place = Place::new();
+    assert_eq!(place.check("host", &[]).0, 0);
+    assert_eq!(place.check("engine", &["--trace-hash", "engine"]).0, 0);
+    for file in ["rank_000000.jsonl.zst", "rank_000003.jsonl.zst", "run.json"] {
+        let [host, engine] = ["host", "engine"].map(|folder| {
+            std::fs::read(place.path(&format!("{folder}/{file}"))).expect("it is there")
+        });
+        assert!(host == engine && !host.is_empty(), "{file} differs");
+    }
+}

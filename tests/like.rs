@@ -6,7 +6,7 @@ use std::path::Path;
 use bitproof::Scenario;
 use bitproof::prove::CheckOptions;
 use bitproof::prove::likeness::{Choice, Likeness, explain};
-use bitproof::prove::recording::{Recorder, TraceRequest};
+use bitproof::prove::recording::{Hashed, Recorder, TraceRequest};
 use bitproof::prove::session::Session;
 use bitproof::prove::sweep::Sweep;
 use bitproof::strategies::{self, Limits};
@@ -172,6 +172,7 @@ fn record(session: &mut Session, schedule: Schedule, folder: &Path) {
         ranks: None,
         iterations: None,
         budget: 1 << 30,
+        hashed: Hashed::OnHost,
     };
     let mut recorder = Recorder::begin(session, &asked).expect("the folder is new");
     let options = RunOptions {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bitproof::engine::EngineChoice;
 use bitproof::prove::outcome::Outcome;
-use bitproof::prove::recording::{Recorder, TraceRequest};
+use bitproof::prove::recording::{Hashed, Recorder, TraceRequest};
 use bitproof::prove::session::Session;
 use bitproof::prove::sweep::{Finding, Reach, Sweep};
 use bitproof::prove::{CheckOptions, Silent, check_recorded};
@@ -28,6 +28,7 @@ fn asked(folder: &Path, level: Level) -> TraceRequest {
         ranks: None,
         iterations: None,
         budget: 1 << 30,
+        hashed: Hashed::OnHost,
     }
 }
 

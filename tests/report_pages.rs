@@ -35,14 +35,21 @@ fn every_string_of_the_input_is_escaped() {
         "ranks": [{ "rank": 0, "first_divergence": first }],
         "artefacts": [{ "rank": 0, "reason": HOSTILE, "why": HOSTILE, "name": HOSTILE }],
         "metrics": [{ "metric": HOSTILE }], "ladder": [{ "rung": HOSTILE, "found": HOSTILE }],
+        "folders": { "a": HOSTILE, "b": HOSTILE },
+        "discriminator": {
+            "name": HOSTILE, "axes": [HOSTILE], "says": HOSTILE, "untested": HOSTILE,
+            "cells": [{ "values": [HOSTILE, null], "differ": HOSTILE, "agree": HOSTILE }],
+        },
         "reasons": [{ "message": HOSTILE, "file": HOSTILE }], "not_covered": [HOSTILE],
     });
     let refusal = json!({
         "schema_version": 1, "path": HOSTILE, "grade": null, "exit_code": 2,
         "diagnostics": [{ "message": HOSTILE, "notes": [HOSTILE], "help": [HOSTILE] }],
     });
-    for report in [check, traces, refusal] {
-        let text = page(&[report], Some(HOSTILE)).expect("a page");
+    let named = [check, traces.clone(), refusal].map(|report| (report, Some(HOSTILE)));
+    // A report of a comparison names its folders itself.
+    for (report, name) in named.into_iter().chain([(traces, None)]) {
+        let text = page(&[report], name).expect("a page");
         assert!(
             !text.contains("<script") && text.contains("&lt;script&gt;"),
             "{text}"

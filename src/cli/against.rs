@@ -6,6 +6,7 @@ use super::check::Asked;
 use super::output::{Output, warn};
 use crate::diagnostic::Diagnostic;
 use crate::prove::TraceRequest;
+use crate::prove::recording::Hashed;
 use crate::report::change::{Change, incomparable};
 use crate::report::{Exit, Report};
 use crate::scenario::{Overrides, Scenario};
@@ -65,6 +66,7 @@ impl Pair {
                 ranks: None,
                 iterations: None,
                 budget: BUDGET,
+                hashed: Hashed::OnHost,
             };
             worst = worst.max(one(asked, path, Some(request), output));
         }

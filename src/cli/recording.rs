@@ -7,7 +7,7 @@ use clap::Args;
 use super::output::{talk, warn};
 use crate::diagnostic::Diagnostic;
 use crate::prove::check::RecordingEnd;
-use crate::prove::recording::{RankSet, TraceRequest, iterations};
+use crate::prove::recording::{Hashed, RankSet, TraceRequest, iterations};
 use crate::report::{Exit, counted};
 use crate::trace::native::{Level, Recording, RecordingError};
 
@@ -36,6 +36,23 @@ pub(super) struct TraceFlags {
     #[arg(long, value_name = "MIB", default_value_t = 16_384, requires = "trace",
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     trace_budget: u64,
+    /// Where digests are computed; they are the same
+    #[arg(
+        long,
+        value_enum,
+        default_value = "host",
+        value_name = "WHERE",
+        requires = "trace"
+    )]
+    trace_hash: TraceHash,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum TraceHash {
+    /// By the host, which reads every tensor back
+    Host,
+    /// By kernels of the engine, where the tensors lie
+    Engine,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -103,6 +120,10 @@ impl TraceFlags {
             ranks: self.trace_ranks.clone(),
             iterations: window,
             budget: self.trace_budget * MIB,
+            hashed: match self.trace_hash {
+                TraceHash::Host => Hashed::OnHost,
+                TraceHash::Engine => Hashed::OnEngine,
+            },
         })
     }
 

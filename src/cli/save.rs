@@ -35,6 +35,17 @@ impl OutputArgs {
         }
     }
 
+    /// Writes what `write` says, piece by piece, if a file was asked for.
+    pub fn write_with<T: Default, E: From<std::io::Error>>(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    ) -> Result<T, E> {
+        match &self.output {
+            Some(path) => save_with(path, self.force, write),
+            None => Ok(T::default()),
+        }
+    }
+
     /// Says what the system said of the file.
     pub fn unwritable(&self, error: &std::io::Error) {
         let path = self.output.as_deref().unwrap_or(Path::new("")).display();
@@ -66,20 +77,33 @@ pub(super) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
 
 /// Writes a file as a whole or not at all. A file that is replaced keeps its mode.
 fn save(path: &Path, replaces: bool, text: &str) -> std::io::Result<()> {
+    save_with(path, replaces, |out| out.write_all(text.as_bytes()))
+}
+
+/// As [`save`], of what is too much to be held as one text.
+fn save_with<T, E: From<std::io::Error>>(
+    path: &Path,
+    replaces: bool,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     let mut file = new_file(folder.unwrap_or(Path::new(".")))?;
-    file.write_all(text.as_bytes())?;
+    let mut buffered = std::io::BufWriter::new(&mut file);
+    let written = write(&mut buffered)?;
+    buffered.flush()?;
+    drop(buffered);
     if let (true, Ok(known)) = (replaces, std::fs::metadata(path)) {
         file.as_file().set_permissions(known.permissions())?;
     }
     file.as_file().sync_all()?;
     match replaces {
-        true => file.persist(path)?,
-        false => file.persist_noclobber(path)?,
-    };
-    Ok(())
+        true => file.persist(path),
+        false => file.persist_noclobber(path),
+    }
+    .map_err(std::io::Error::from)?;
+    Ok(written)
 }
 
 /// A file that others may read, as far as the user's mask lets them.

@@ -250,7 +250,9 @@ fn comparison(args: &DiffArgs) -> Finding {
                 damages.extend(found);
                 exit = exit.max(code);
             }
-            return refused(names.join(" "), &damages, exit);
+            let mut finding = refused(names.join(" "), &damages, exit);
+            finding.json["folders"] = serde_json::json!({ "a": names[0], "b": names[1] });
+            return finding;
         }
     };
     (a.accepts_cut, b.accepts_cut) = (args.accept_cut, args.accept_cut);

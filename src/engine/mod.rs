@@ -3,6 +3,7 @@
 
 mod choice;
 pub mod cpu;
+mod digests;
 mod launch;
 mod native;
 pub mod self_test;
@@ -12,6 +13,7 @@ pub mod wgpu;
 
 pub use choice::EngineChoice;
 pub(crate) use choice::{devices_at_most, driver_is_threadless};
+pub use digests::DigestPrograms;
 pub use native::{NativeAtomics, Race};
 
 use crate::kernel::Kernel;

@@ -29,6 +29,7 @@ pub use lower::{CUT_SHORT, HEADER_WORDS, IMMEDIATE_WORDS, Lowered, OUTSIDE_LOCAL
 #[cfg(feature = "wgpu")]
 pub use native::{ATOMIC_ADD, ATOMIC_ADD_OPERANDS, native};
 pub use registry::Registry;
+pub(crate) use registry::digest_kernels;
 pub use signature::MAX_OPERANDS;
 
 /// A linked, validated kernel, ready for an engine.

@@ -13,6 +13,11 @@ pub struct Registry {
     entries: BTreeMap<String, Entry>,
 }
 
+/// The kernels that compute digests on an engine.
+pub(crate) fn digest_kernels() -> Registry {
+    Registry::from_sources(shaders::DIGEST).expect("shipped kernels link")
+}
+
 struct Entry {
     linked: Linked,
     kernel: OnceLock<Result<Kernel, KernelError>>,

@@ -1,7 +1,7 @@
 //! Every training kernel of `shaders/`, embedded: the binary needs no files beside it.
 
 /// `(name, WGSL)`, ascending by name. A test compares the list with the folder, but for its
-/// `native/`.
+/// `native/` and `digest/`.
 pub(super) const SHADERS: &[(&str, &str)] = &[
     ("adamw", include_str!("../../shaders/adamw.wgsl")),
     ("advance", include_str!("../../shaders/advance.wgsl")),
@@ -171,6 +171,23 @@ pub(super) const SHADERS: &[(&str, &str)] = &[
     ("unscale", include_str!("../../shaders/unscale.wgsl")),
 ];
 
+/// What computes digests on an engine. It trains nothing, and so is in no hash of the kernels that
+/// a training step runs.
+pub(super) const DIGEST: &[(&str, &str)] = &[
+    (
+        "digest/compress",
+        include_str!("../../shaders/digest/compress.wgsl"),
+    ),
+    (
+        "digest_chunks",
+        include_str!("../../shaders/digest/chunks.wgsl"),
+    ),
+    (
+        "digest_parents",
+        include_str!("../../shaders/digest/parents.wgsl"),
+    ),
+];
+
 #[cfg(test)]
 mod tests {
     use super::SHADERS;
@@ -204,7 +221,7 @@ mod tests {
             &mut names,
         );
         // What only adapters run is no training kernel (`kernel::native`).
-        names.retain(|name| !name.starts_with("native/"));
+        names.retain(|name| !name.starts_with("native/") && !name.starts_with("digest/"));
         names.sort();
         let listed: Vec<&str> = SHADERS.iter().map(|(name, _)| *name).collect();
         assert_eq!(

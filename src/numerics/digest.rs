@@ -9,6 +9,15 @@ impl Digest {
         Digest(first_half(blake3::hash(bytes)))
     }
 
+    /// The digest whose first words, as an engine holds them, are these.
+    pub(crate) fn of_root(words: [u32; 4]) -> Self {
+        let mut digest = Digest::default();
+        for (bytes, word) in digest.0.chunks_exact_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        digest
+    }
+
     pub fn of_words(words: &[u32]) -> Self {
         Digest::of_bytes(bytemuck::cast_slice(words))
     }

@@ -21,6 +21,7 @@ pub mod shards;
 pub mod show;
 mod strength;
 pub mod symptom;
+pub mod timeline;
 
 pub use certify::{Certificate, Coverage};
 pub use damage::Damage;

@@ -105,7 +105,7 @@ fn in_words(record: &Record<'_>) -> String {
     escaped(&text).into_owned()
 }
 
-fn operand(operand: &Operand<'_>) -> String {
+pub(super) fn operand(operand: &Operand<'_>) -> String {
     let shape: Vec<String> = operand.shape.iter().map(u64::to_string).collect();
     let value = match &operand.value {
         Value::Digest { digest, bytes64 } => bytes64.as_ref().unwrap_or(digest).to_string(),

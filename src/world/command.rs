@@ -11,6 +11,7 @@ use crate::world::site::{Family, Name, Site};
 #[derive(Clone, Debug)]
 pub struct Issued {
     pub site: Arc<Site>,
+    pub stream: StreamId,
     /// Its place in the order in which the rank's host issued commands.
     pub ordinal: u32,
     pub command: Command,

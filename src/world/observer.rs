@@ -9,7 +9,7 @@ use crate::numerics::Dtype;
 use crate::world::command::CollectiveKind;
 use crate::world::exec::Drift;
 use crate::world::fold::{FoldLab, FoldNode};
-use crate::world::rank::{GroupId, Tensor};
+use crate::world::rank::{GroupId, StreamId, Tensor};
 use crate::world::site::Site;
 
 /// A launch that is about to run.
@@ -17,6 +17,7 @@ use crate::world::site::Site;
 pub struct LaunchNode<'a> {
     pub rank: u32,
     pub site: &'a Arc<Site>,
+    pub stream: StreamId,
     pub kernel: &'a Kernel,
     /// In the kernel's order.
     pub operands: &'a [Span],
@@ -29,6 +30,8 @@ pub struct LaunchNode<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct CopyNode<'a> {
     pub site: &'a Arc<Site>,
+    /// Of the rank that gets them.
+    pub stream: StreamId,
     /// The rank that has the words, and the one that gets them.
     pub from: u32,
     pub to: u32,
@@ -42,8 +45,11 @@ pub struct CopyNode<'a> {
 pub enum Way<'a> {
     /// Within a rank.
     Local,
-    /// By a message, which the sender sent at `sent`.
-    Message { sent: &'a Arc<Site> },
+    /// By a message, which the sender sent at `sent`, on the stream `outlet`.
+    Message {
+        sent: &'a Arc<Site>,
+        outlet: StreamId,
+    },
     /// Part of an exchange.
     Exchange,
 }
@@ -52,6 +58,7 @@ pub enum Way<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeNode<'a> {
     pub site: &'a Arc<Site>,
+    pub stream: StreamId,
     pub group: GroupId,
     pub kind: CollectiveKind,
     pub dtype: Dtype,
@@ -80,6 +87,7 @@ pub struct ShownMetric {
 pub struct UploadNode<'a> {
     pub rank: u32,
     pub site: &'a Arc<Site>,
+    pub stream: StreamId,
     pub span: Span,
     pub dtype: Dtype,
     pub words: &'a [u32],

@@ -98,6 +98,7 @@ macro_rules! suite {
             crate::suite!(@ $kind,
                 recorded::every_shader_gives_the_same_bits,
                 runs::memory_operations_agree,
+                runs::digests_by_kernels_are_the_hosts,
                 runs::training_gives_the_same_bits,
                 failures::an_index_outside_is_told_with_its_launch,
                 failures::an_index_outside_a_vector_or_a_local_array_is_told,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bitproof::engine::cpu::CpuEngine;
-use bitproof::engine::{CopyWords, Engine, EngineError, Span};
+use bitproof::engine::{CopyWords, DigestPrograms, Engine, EngineError, Span};
 use bitproof::kernel::Registry;
+use bitproof::numerics::Digest;
 use bitproof::train::{Run, program};
 use bitproof::world::{MemoryOptions, RunOptions, RunRecord, Unobserved};
 
@@ -58,6 +59,57 @@ pub fn memory_operations_agree(engine: &mut dyn Engine) {
     let kernel = registry.get("scale").expect("valid");
     let first = engine.load(kernel).expect("loads");
     assert_eq!(engine.load(kernel).expect("loads"), first);
+}
+
+/// Digests that kernels compute are those of the host: in every memory, at every length around a
+/// block, a chunk and a level of the tree, wherever the words begin.
+pub fn digests_by_kernels_are_the_hosts(engine: &mut dyn Engine) {
+    const WORDS: u32 = 9 * 256 + 40;
+    let words: Vec<u32> = (0..WORDS)
+        .map(|place| place.wrapping_mul(0x9e37_79b1))
+        .collect();
+    let mut programs = DigestPrograms::new(engine).expect("the kernels load");
+    let mut spans = Vec::new();
+    for shard in 0..engine.shards() {
+        let arena = engine.alloc_on(shard, WORDS, 0).expect("memory");
+        engine.write(arena.first(WORDS), &words).expect("in range");
+        let ends = [
+            0,
+            1,
+            15,
+            16,
+            17,
+            255,
+            256,
+            257,
+            512,
+            513,
+            768,
+            1024,
+            1025,
+            9 * 256 + 33,
+        ];
+        let span = |(offset_words, words)| Span {
+            arena,
+            offset_words,
+            words,
+        };
+        let places = [0, 1, 7].into_iter();
+        spans.extend(
+            places
+                .flat_map(|start| ends.map(|length| (start, length)))
+                .map(span),
+        );
+    }
+    let found = programs.digests(engine, &spans).expect("in range");
+    for (span, digest) in spans.iter().zip(found) {
+        let (start, length) = (span.offset_words as usize, span.words as usize);
+        assert_eq!(
+            digest,
+            Digest::of_words(&words[start..start + length]),
+            "{span:?}"
+        );
+    }
 }
 
 fn run(engine: &mut dyn Engine, options: &RunOptions) -> RunRecord {

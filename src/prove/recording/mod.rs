@@ -7,11 +7,12 @@ mod ranks;
 mod request;
 
 pub(super) use ranks::place_of;
-pub use request::{RankSet, TraceRequest, iterations};
+pub use request::{Hashed, RankSet, TraceRequest, iterations};
 
 use std::collections::BTreeMap;
 
-use crate::engine::{Engine, EngineError, Span};
+use crate::engine::{DigestPrograms, Engine, EngineError, Span};
+use crate::numerics::Digest;
 use crate::prove::session::Session;
 use crate::prove::token::hexadecimal;
 use crate::trace::native::{
@@ -26,8 +27,8 @@ use crate::world::{
 use nodes::{Begun, Operand};
 use ranks::RankCourse;
 
-/// Groups with more members are known by their name alone: a list in each record would be most of
-/// it.
+/// Groups with more members are known by their name and size alone: a list in each record would be
+/// most of it.
 const MEMBERS_LISTED_MAX: usize = 64;
 
 /// Writes what it is shown into a folder.
@@ -41,13 +42,16 @@ pub struct Recorder {
     begun: Vec<Begun>,
     /// Waves so far.
     turn: u64,
+    hashed: Hashed,
+    /// The kernels that digest, once they were needed.
+    programs: Option<DigestPrograms>,
 }
 
 /// What records say of a communicator.
 struct Group {
     name: String,
-    /// As a JSON list, where it is not too long.
-    members: Option<String>,
+    /// Its members as a JSON list, or how many they are where that is too long.
+    members: String,
     /// Collectives so far.
     calls: u64,
 }
@@ -84,6 +88,8 @@ impl Recorder {
                 .collect(),
             begun: Vec::new(),
             turn: 0,
+            hashed: asked.hashed,
+            programs: None,
         })
     }
 
@@ -102,6 +108,21 @@ impl Recorder {
         self.iterations.is_none_or(within) && self.recording.takes(rank, Stream::Ops)
     }
 
+    fn digests(
+        &mut self,
+        spans: &[Span],
+        engine: &mut dyn Engine,
+    ) -> Result<Vec<Digest>, EngineError> {
+        if self.hashed == Hashed::OnHost {
+            return engine.digests(spans);
+        }
+        let programs = match &mut self.programs {
+            Some(programs) => programs,
+            none => none.insert(DigestPrograms::new(engine)?),
+        };
+        programs.digests(engine, spans)
+    }
+
     /// Digests what a node has been given, and keeps it until the node has run.
     fn begin_node(
         &mut self,
@@ -110,7 +131,7 @@ impl Recorder {
         engine: &mut dyn Engine,
     ) -> Result<(), EngineError> {
         let spans: Vec<Span> = inputs.iter().map(|operand| operand.span).collect();
-        let digests = engine.digests(&spans)?;
+        let digests = self.digests(&spans, engine)?;
         let known = inputs.iter().zip(digests);
         let known = known.map(|(operand, digest)| Fingerprint {
             elements: operand.span.words.into(),
@@ -154,7 +175,13 @@ impl Group {
         let is_short = ranks.len() <= MEMBERS_LISTED_MAX;
         Group {
             name: session.group_name(group).to_string(),
-            members: is_short.then(|| serde_json::to_string(ranks).expect("numbers")),
+            members: match is_short {
+                true => {
+                    let list = serde_json::to_string(ranks).expect("numbers");
+                    format!("\"group_ranks\":{list}")
+                }
+                false => format!("\"group_size\":{}", ranks.len()),
+            },
             calls: 0,
         }
     }
@@ -163,10 +190,9 @@ impl Group {
     fn call(&mut self) -> String {
         self.calls += 1;
         let name = serde_json::to_string(&self.name).expect("a string has a JSON form");
-        let members = self.members.as_ref();
-        let members = members.map_or(String::new(), |list| format!(",\"group_ranks\":{list}"));
+        let members = &self.members;
         let seq = self.calls - 1;
-        format!(",\"group\":{name},\"group_seq\":{seq}{members}")
+        format!(",\"group\":{name},\"group_seq\":{seq},{members}")
     }
 }
 
@@ -216,7 +242,7 @@ impl Observer for Recorder {
         let begun = std::mem::take(&mut self.begun);
         let outputs = begun.iter().flat_map(|one| &one.outputs);
         let spans: Vec<Span> = outputs.map(|operand| operand.span).collect();
-        let mut digests = engine.digests(&spans)?.into_iter();
+        let mut digests = self.digests(&spans, engine)?.into_iter();
         for one in begun {
             let outputs: Vec<Fingerprint> = one
                 .outputs
@@ -267,7 +293,12 @@ impl Recorder {
         if iteration != site.step {
             extra += &format!(",\"of_iteration\":{}", site.step);
         }
-        extra += &format!(",\"time\":{}", self.turn);
+        let groups = &self.groups;
+        let stream = one
+            .stream
+            .label(|group| groups[group.0 as usize].name.clone());
+        let stream = serde_json::to_string(&stream).expect("a string has a JSON form");
+        extra += &format!(",\"stream\":{stream},\"time\":{}", self.turn);
         let id = course.id(site);
         self.recording.op(&OpLine {
             rank: one.rank,

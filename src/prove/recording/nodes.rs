@@ -8,7 +8,9 @@ use crate::numerics::{Digest, Dtype};
 use crate::prove::token::hexadecimal;
 use crate::trace::native::{Fingerprint, Kind, Level};
 use crate::world::fold::{FoldJob, FoldNode, SegmentsJob};
-use crate::world::{CopyNode, ExchangeNode, GroupId, LaunchNode, Phase, Site, UploadNode, Way};
+use crate::world::{
+    CopyNode, ExchangeNode, GroupId, LaunchNode, Phase, Site, StreamId, UploadNode, Way,
+};
 
 /// A tensor in memory.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +24,7 @@ pub(super) struct Operand {
 pub(super) struct Begun {
     pub rank: u32,
     pub site: Arc<Site>,
+    pub stream: StreamId,
     pub kind: Kind,
     pub inputs: Vec<Fingerprint>,
     pub outputs: Vec<Operand>,
@@ -29,10 +32,11 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    fn of(rank: u32, site: &Arc<Site>, kind: Kind) -> Begun {
+    fn of(rank: u32, (site, stream): (&Arc<Site>, StreamId), kind: Kind) -> Begun {
         Begun {
             rank,
             site: site.clone(),
+            stream,
             kind,
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -60,7 +64,7 @@ impl Recorder {
         if !self.takes_op(node.rank, node.site) {
             return Ok(());
         }
-        let mut begun = Begun::of(node.rank, node.site, Kind::Op);
+        let mut begun = Begun::of(node.rank, (node.site, node.stream), Kind::Op);
         let mut inputs = Vec::new();
         let operands = node.operands.iter().zip(node.tensors);
         for (operand, (span, tensor)) in node.kernel.operands.iter().zip(operands) {
@@ -88,7 +92,7 @@ impl Recorder {
         if !self.takes_op(rank, &node.site) {
             return Ok(());
         }
-        let mut begun = Begun::of(rank, &node.site, Kind::Op);
+        let mut begun = Begun::of(rank, (&node.site, node.stream), Kind::Op);
         let arithmetic = node.arithmetic();
         let mut inputs = Vec::new();
         match &node.job {
@@ -155,7 +159,7 @@ impl Recorder {
             if !self.takes(*rank, node.site.step) {
                 continue;
             }
-            let mut begun = Begun::of(*rank, &node.site, Kind::Collective);
+            let mut begun = Begun::of(*rank, (&node.site, node.stream), Kind::Collective);
             begun.extra = format!(",\"collective\":\"{kind}\"{call}");
             let given = Operand {
                 span: job.addends[place],
@@ -187,7 +191,7 @@ impl Recorder {
             if !self.takes(member.rank, node.site.step) {
                 continue;
             }
-            let mut begun = Begun::of(member.rank, node.site, Kind::Collective);
+            let mut begun = Begun::of(member.rank, (node.site, node.stream), Kind::Collective);
             begun.extra = format!(",\"collective\":\"{}\"{call}", node.kind.name());
             let given = source(place).map(|place| Operand {
                 span: node.members[place as usize].input,
@@ -217,20 +221,20 @@ impl Recorder {
                 if !self.takes_op(node.to, node.site) {
                     return Ok(());
                 }
-                let mut begun = Begun::of(node.to, node.site, Kind::Op);
+                let mut begun = Begun::of(node.to, (node.site, node.stream), Kind::Op);
                 begun.outputs.push(to);
                 begun.extra = ",\"kernel\":\"copy\"".to_string();
                 self.begin_node(begun, &[from], engine)
             }
-            Way::Message { sent } => {
+            Way::Message { sent, outlet } => {
                 let ends = format!(",\"group\":\"{} to {}\"", node.from, node.to);
                 if self.takes(node.from, sent.step) {
-                    let mut begun = Begun::of(node.from, sent, Kind::Message);
+                    let mut begun = Begun::of(node.from, (sent, outlet), Kind::Message);
                     begun.extra = ends.clone();
                     self.begin_node(begun, &[from], engine)?;
                 }
                 if self.takes(node.to, node.site.step) {
-                    let mut begun = Begun::of(node.to, node.site, Kind::Message);
+                    let mut begun = Begun::of(node.to, (node.site, node.stream), Kind::Message);
                     begun.outputs.push(to);
                     begun.extra = ends;
                     self.begin_node(begun, &[from], engine)?;
@@ -248,7 +252,7 @@ impl Recorder {
         if !self.takes_op(node.rank, node.site) {
             return Ok(());
         }
-        let mut begun = Begun::of(node.rank, node.site, Kind::Op);
+        let mut begun = Begun::of(node.rank, (node.site, node.stream), Kind::Op);
         begun.outputs.push(Operand {
             span: node.span,
             dtype: node.dtype,

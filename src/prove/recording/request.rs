@@ -16,6 +16,17 @@ pub struct TraceRequest {
     pub iterations: Option<(u32, u32)>,
     /// The most bytes that records may take.
     pub budget: u64,
+    pub hashed: Hashed,
+}
+
+/// Where digests are computed: they are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hashed {
+    /// On the host, which reads every tensor back.
+    #[default]
+    OnHost,
+    /// By kernels, where the tensors lie.
+    OnEngine,
 }
 
 impl TraceRequest {
@@ -54,7 +65,8 @@ impl TraceRequest {
 pub struct RankSet(Vec<(u32, u32)>);
 
 impl RankSet {
-    fn has(&self, rank: u32) -> bool {
+    /// Whether the rank is among them.
+    pub fn has(&self, rank: u32) -> bool {
         let within = |(first, last): &(u32, u32)| (*first..=*last).contains(&rank);
         self.0.iter().any(within)
     }

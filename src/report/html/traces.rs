@@ -7,7 +7,12 @@ use super::map::{Map, Mark, Unmarked, runs};
 use super::text::{Limits, items, part, string};
 
 pub(super) fn section(report: &Value, names: Option<&str>, limits: Limits) -> String {
-    let title = limits.text(names.unwrap_or("comparison of two traces"));
+    let own = ["a", "b"].map(|side| string(&report["folders"], side).unwrap_or("?"));
+    let own = match report["folders"].is_object() {
+        true => own.join(" against "),
+        false => "comparison of two traces".to_string(),
+    };
+    let title = limits.text(names.unwrap_or(&own));
     let has_parted = parted(report).next().is_some();
     let mut values = String::new();
     if has_parted {
@@ -22,6 +27,10 @@ pub(super) fn section(report: &Value, names: Option<&str>, limits: Limits) -> St
         part("What to do", &hints(report, limits)),
         part("Where, by rank and iteration", &map(report)),
         part("Narrowed down", &ladder(report, limits)),
+        part(
+            "What tells those that differ apart",
+            &discriminator(report, limits),
+        ),
         part("First divergence of each rank", &table(report, limits)),
         part("Metrics", &metrics(report, limits)),
         part("Values", &values),
@@ -183,6 +192,34 @@ fn ladder(report: &Value, limits: Limits) -> String {
         Some(_) => limits.table(&["rung", "found"], &rungs.collect::<Vec<_>>()),
         None => String::new(),
     }
+}
+
+fn discriminator(report: &Value, limits: Limits) -> String {
+    let table = &report["discriminator"];
+    if !table.is_object() {
+        return String::new();
+    }
+    let axes = items(table, "axes").iter().map(|axis| limits.value(axis));
+    let axes: Vec<String> = axes.collect();
+    let heads = axes.iter().map(String::as_str).chain(["differ", "agree"]);
+    let heads: Vec<&str> = heads.collect();
+    let rows = items(table, "cells").iter().map(|cell| {
+        let values = items(cell, "values")
+            .iter()
+            .map(|value| match value.is_null() {
+                true => "not told".to_string(),
+                false => limits.value(value),
+            });
+        let counts = ["differ", "agree"].map(|key| limits.value(&cell[key]));
+        values.chain(counts).collect::<Vec<String>>()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    let [name, says, untested] = ["name", "says", "untested"].map(|key| limits.value(&table[key]));
+    format!(
+        "<p>Records of <b>{name}</b> by how it was called. {says}. Not tried on the same known \
+         inputs twice: {untested}.</p>\n{}",
+        limits.table(&heads, &rows)
+    )
 }
 
 /// Ranks that part at the same record share a row.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::listed;
+use super::{discriminated, listed};
 use crate::diagnostic::{Diagnostic, Place, Source, escaped};
 use crate::report::counted;
 use crate::trace::certify::runs_of;
@@ -79,6 +79,9 @@ impl Compared<'_> {
             text.push_str(&format!("\n{cause}: {why}\n  try: {}\n", hint.next));
         }
         text.push_str(&self.ladder_in_words());
+        let table = comparison.discriminator.as_ref();
+        let table = table.filter(|table| !table.axes.is_empty());
+        text.push_str(&table.map_or(String::new(), discriminated::to_human));
         text.push_str(&self.table());
         text.push_str(&self.artefacts_in_words());
         if comparison.verdict == Verdict::Different {
@@ -172,13 +175,14 @@ impl Compared<'_> {
             (None, false) => Some("none differs".to_string()),
         };
         let point = comparison.earliest().map(|first| &first.point);
+        let kernel = comparison.earliest().and_then(|first| first.kernel.clone());
         let text = |text: &str| (!text.is_empty()).then(|| text.to_string());
         vec![
             ("metric", metric),
             ("phase", point.and_then(|point| text(&point.phase))),
             ("module", point.and_then(|point| text(&point.scope))),
             ("op", point.and_then(|point| text(&point.name))),
-            ("kernel", None),
+            ("kernel", kernel),
         ]
     }
 
@@ -224,7 +228,9 @@ impl Compared<'_> {
             .map(|one| one.to_diagnostic().to_json());
         let ladder = self.ladder().into_iter();
         let ladder = ladder.map(|(rung, found)| json!({ "rung": rung, "found": found }));
+        let [a, b] = self.names;
         json!({
+            "folders": { "a": a, "b": b },
             "identical": identical,
             "identical_training": is_known.then_some(is_training),
             "strength": comparison.strength.slug(),
@@ -234,6 +240,7 @@ impl Compared<'_> {
             "artefacts": artefacts.collect::<Vec<_>>(),
             "metrics": metrics.collect::<Vec<_>>(),
             "ladder": ladder.collect::<Vec<_>>(),
+            "discriminator": comparison.discriminator.as_ref().map(discriminated::to_json),
             "reasons": reasons.collect::<Vec<_>>(),
             "not_covered": comparison.not_covered,
         })

@@ -2,6 +2,7 @@
 
 mod certified;
 mod compared;
+mod discriminated;
 mod junit;
 
 pub use certified::{certificate_to_human, certificate_to_json};

@@ -230,6 +230,7 @@ fn divergence(point: Point, difference: Difference, matched_before: u64) -> Dive
         matched_before,
         matched_by_kind: BTreeMap::new(),
         role: Role::Undecided,
+        kernel: None,
         collective: None,
         may_be_artefact: false,
     }

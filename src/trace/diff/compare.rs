@@ -61,7 +61,8 @@ impl Contrast {
         found.operands("in", &a.inputs, &b.inputs);
         found.is_input_metadata_different = found.metadata.len() > before;
         found.operands("out", &a.outputs, &b.outputs);
-        let is_skipped = |at: usize| at == 0 && ops::writes_only_first(&a.name, a.inputs.len());
+        let written = ops::written_only(&a.name, a.inputs.len(), a.outputs.len());
+        let is_skipped = |at: usize| at < written;
         for (at, (x, y)) in a.inputs.iter().zip(&b.inputs).enumerate() {
             let is_written = Value::Unknown(Unknown::WriteOnly);
             let is_known = x.value.is_known() && y.value.is_known();

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use super::artefact::Artefact;
 use super::boundary::{BoundaryResult, Metric, MetricResult, compare_boundary};
+use super::discriminator::{Discriminator, discriminator};
 use super::divergence::{Divergence, Role};
 use super::group;
 use super::pattern::{Hint, Pattern, hints, pattern};
@@ -43,6 +44,8 @@ pub struct Comparison {
     pub hints: Vec<Hint>,
     /// Where each rank parts first; a rank that does not is not here.
     pub firsts: BTreeMap<u32, Divergence>,
+    /// Of the op that parted first, where that is an origin.
+    pub discriminator: Option<Discriminator>,
     pub artefacts: BTreeMap<u32, Vec<Artefact>>,
     pub ranks: BTreeSet<u32>,
     pub records: u64,
@@ -109,6 +112,7 @@ impl Comparison {
             pattern: Pattern::Identical,
             hints: Vec::new(),
             firsts: BTreeMap::new(),
+            discriminator: None,
             artefacts: BTreeMap::new(),
             ranks: BTreeSet::new(),
             records: 0,
@@ -236,6 +240,12 @@ impl Comparison {
         }
         if let Err(damage) = group::join(folders, &mut self.firsts) {
             self.reasons.push(damage);
+        }
+        let first = self.earliest().cloned();
+        match first.map(|first| discriminator(folders, &first)) {
+            Some(Ok(found)) => self.discriminator = found,
+            Some(Err(damage)) => self.reasons.push(damage),
+            None => {}
         }
         for (rank, result) in looked.boundary {
             let result = result.expect("none failed");

@@ -81,6 +81,8 @@ pub struct Divergence {
     pub matched_before: u64,
     pub matched_by_kind: BTreeMap<String, u64>,
     pub role: Role,
+    /// The kernel that the record names.
+    pub kernel: Option<String>,
     pub collective: Option<Collective>,
     /// It might be the probe's: nothing in the rest of the trace settles it.
     pub may_be_artefact: bool,
@@ -100,6 +102,16 @@ pub struct Collective {
     pub algorithm: Option<String>,
     /// How many inputs this rank gives.
     pub inputs: usize,
+}
+
+/// The kernel that a record names, and the plan that it added by, where that is told too.
+pub(super) fn kernel_of(record: &Record<'_>) -> Option<String> {
+    let text = |key: &str| serde_json::from_str::<String>(record.extra.get(key)?).ok();
+    let kernel = text("kernel")?;
+    Some(match text("plan") {
+        Some(plan) => format!("{kernel}, plan {plan}"),
+        None => kernel,
+    })
 }
 
 impl Collective {

@@ -11,25 +11,44 @@ pub fn base(name: &str) -> &str {
     rest.unwrap_or(name).split('.').next().unwrap_or_default()
 }
 
-/// Whether the first of an op's `inputs` tensors is one that it writes whole and never reads. Some
-/// recorders leave that operand out: then what `copy_` shows is its source.
-pub fn writes_only_first(name: &str, inputs: usize) -> bool {
-    const NAMES: [&str; 11] = [
-        "copy_",
-        "zero_",
-        "fill_",
-        "bernoulli_",
-        "uniform_",
-        "normal_",
-        "random_",
-        "exponential_",
-        "cauchy_",
-        "geometric_",
-        "log_normal_",
-    ];
+/// Ops that write their first operand whole and never read it. `python/bitproof_trace.py` has the
+/// same list, and a test compares the two: whoever adds an op here adds it there.
+const WRITE_ONLY: [&str; 15] = [
+    "copy_",
+    "zero_",
+    "fill_",
+    "bernoulli_",
+    "uniform_",
+    "normal_",
+    "random_",
+    "exponential_",
+    "geometric_",
+    "cauchy_",
+    "log_normal_",
+    "_foreach_copy_",
+    "_foreach_zero_",
+    "set_",
+    "eye_",
+];
+
+/// How many of an op's `inputs` tensors, from the first on, it writes whole and never reads. Some
+/// recorders leave those operands out: then what `copy_` shows is its source.
+pub fn written_only(name: &str, inputs: usize, outputs: usize) -> usize {
     let base = base(name);
-    let reads_another = base == "copy_" || name.ends_with(".Tensor");
-    NAMES.contains(&base) && inputs > usize::from(reads_another)
+    if !WRITE_ONLY.contains(&base) {
+        return 0;
+    }
+    match base {
+        // The operand is a list, and there is no other.
+        "_foreach_zero_" => inputs,
+        // A list, and a source for each of its tensors.
+        "_foreach_copy_" if inputs == 2 * outputs => outputs,
+        "_foreach_copy_" => 0,
+        _ => {
+            let source = base == "copy_" || name.ends_with(".Tensor") || name.contains(".source_T");
+            usize::from(inputs > usize::from(source))
+        }
+    }
 }
 
 /// Whether the op only looks at memory in another way.
@@ -186,21 +205,30 @@ mod tests {
     fn names_are_read_without_their_overload() {
         assert_eq!(base("aten.copy_.default"), "copy_");
         assert_eq!(base("gemm:tn:acc1"), "gemm:tn:acc1");
-        assert!(
-            writes_only_first("aten.bernoulli_.float", 1)
-                && !writes_only_first("aten.add_.Tensor", 2)
-        );
         // `self` and the source; the source alone, where the recorder leaves `self` out.
-        for (name, inputs, is_self) in [
-            ("aten.copy_.default", 2, true),
-            ("aten.copy_.default", 1, false),
-            ("aten.fill_.Tensor", 2, true),
-            ("aten.fill_.Tensor", 1, false),
-            ("aten.fill_.Scalar", 1, true),
-            ("aten.bernoulli_.Tensor", 1, false),
-            ("aten.zero_.default", 1, true),
+        for (name, (inputs, outputs), written) in [
+            ("aten.copy_.default", (2, 1), 1),
+            ("aten.copy_.default", (1, 1), 0),
+            ("aten.fill_.Tensor", (2, 1), 1),
+            ("aten.fill_.Tensor", (1, 1), 0),
+            ("aten.fill_.Scalar", (1, 1), 1),
+            ("aten.bernoulli_.Tensor", (1, 1), 0),
+            ("aten.bernoulli_.float", (1, 1), 1),
+            ("aten.zero_.default", (1, 1), 1),
+            ("aten.zero_.default", (0, 1), 0),
+            ("aten.set_.source_Tensor", (2, 1), 1),
+            ("aten.set_.source_Tensor", (1, 1), 0),
+            ("aten._foreach_zero_.default", (3, 3), 3),
+            ("aten._foreach_copy_.default", (6, 3), 3),
+            ("aten._foreach_copy_.default", (3, 3), 0),
+            ("aten._foreach_copy_.default", (3, 0), 0),
+            ("aten.add_.Tensor", (2, 1), 0),
         ] {
-            assert_eq!(writes_only_first(name, inputs), is_self, "{name} {inputs}");
+            assert_eq!(
+                written_only(name, inputs, outputs),
+                written,
+                "{name} {inputs}"
+            );
         }
         assert!(is_view("aten.t.default") && !is_view("aten.tanh.default"));
         assert!(adds_nothing("all_gather_into_tensor") && !adds_nothing("reduce_scatter_tensor"));
@@ -211,5 +239,22 @@ mod tests {
         assert!(is_atomic(
             "aten._scaled_dot_product_flash_attention_backward.default"
         ));
+    }
+
+    /// The recorder is one file that imports nothing of ours, so it has a list of its own.
+    #[test]
+    fn the_recorder_leaves_out_what_is_known_here() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path.join("python/bitproof_trace.py")).unwrap();
+        let (_, list) = text
+            .split_once("\nWRITE_ONLY = frozenset(\n")
+            .expect("its list");
+        let (list, _) = list.split_once(".split())").expect("its end");
+        let names = list.split(['"', ' ', '\n']).filter(|name| !name.is_empty());
+        let mut names: Vec<&str> = names.collect();
+        let mut own = WRITE_ONLY.to_vec();
+        names.sort_unstable();
+        own.sort_unstable();
+        assert_eq!(names, own);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::artefact::{Apart, Artefact, Judged};
 use super::compare::Contrast;
-use super::divergence::{Collective, Difference, Divergence, Role, Side};
+use super::divergence::{Collective, Difference, Divergence, Role, Side, kernel_of};
 use crate::trace::certify::{Coverage, RankStream};
 use crate::trace::damage::Damage;
 use crate::trace::op::{Operand, Record};
@@ -237,7 +237,10 @@ fn held(weakest: &mut Option<Strength>, values: impl Iterator<Item = Strength>) 
 }
 
 /// How much the pairs of values show that both records know.
-fn both_known<'a>(a: &'a Record<'_>, b: &'a Record<'_>) -> impl Iterator<Item = Strength> + 'a {
+pub(super) fn both_known<'a>(
+    a: &'a Record<'_>,
+    b: &'a Record<'_>,
+) -> impl Iterator<Item = Strength> + 'a {
     let inputs = a.inputs.iter().zip(&b.inputs);
     let pairs = inputs.chain(a.outputs.iter().zip(&b.outputs));
     pairs.filter_map(|(x, y)| Some(x.strength()?.min(y.strength()?)))
@@ -268,6 +271,7 @@ fn divergence(
         matched_before,
         matched_by_kind,
         role,
+        kernel: kernel_of(record),
         collective: Collective::of(record),
         may_be_artefact: false,
     }
@@ -296,6 +300,7 @@ fn settle(
         matched_before,
         matched_by_kind,
         role: Role::Undecided,
+        kernel: None,
         collective: None,
         may_be_artefact: false,
     }

@@ -179,6 +179,7 @@ impl Coordinator<'_> {
             id,
             wave,
             site,
+            stream: calls[0].issued.stream,
             family,
             group: Some(group),
             ranks,
@@ -235,6 +236,7 @@ impl Coordinator<'_> {
         copies.retain(|(.., copy)| copy.from != copy.to);
         let nodes = copies.iter().map(|&(from, receiver, copy)| CopyNode {
             site: &receiver.issued.site,
+            stream: receiver.issued.stream,
             from,
             to: receiver.rank,
             copy,
@@ -257,6 +259,7 @@ impl Coordinator<'_> {
         let members: Vec<Member> = calls.iter().map(member).collect();
         let node = ExchangeNode {
             site: &calls[0].issued.site,
+            stream: calls[0].issued.stream,
             group,
             kind: calls[0].collective.kind,
             dtype: calls[0].collective.input.dtype,
@@ -323,23 +326,7 @@ impl Coordinator<'_> {
             unreachable!("heads were seen");
         };
         if source.len != target.len || source.dtype != target.dtype {
-            let side = |rank: u32, verb: &str, tensor: &Tensor, issued: &Issued| Side {
-                ranks: vec![rank],
-                site: Some(issued.site.clone()),
-                what: format!("{verb} {} {}", tensor.len, tensor.dtype),
-            };
-            return Err(WorldError::CollectiveMismatch {
-                group: format!("messages {from} -> {to}"),
-                detail: format!(
-                    "rank {from} sends {} {} at {}; rank {to} receives {} {} at {}",
-                    source.len, source.dtype, sent.site, target.len, target.dtype, received.site
-                ),
-                sides: vec![
-                    side(from, "sends", source, &sent),
-                    side(to, "receives", target, &received),
-                ],
-                hazards: Vec::new(),
-            });
+            return Err(unequal_ends((from, source, &sent), (to, target, &received)));
         }
         self.on_read(from, *source);
         self.on_write(to, *target);
@@ -350,11 +337,15 @@ impl Coordinator<'_> {
         let site = received.site.to_string();
         let node = CopyNode {
             site: &received.site,
+            stream: inlet,
             from,
             to,
             copy,
             dtype: target.dtype,
-            way: Way::Message { sent: &sent.site },
+            way: Way::Message {
+                sent: &sent.site,
+                outlet,
+            },
         };
         let seen = self.observer.on_copies(&[node], self.engine);
         seen.and_then(|()| self.engine.copy(&[copy]))
@@ -375,6 +366,30 @@ impl Coordinator<'_> {
     fn finish_on(&mut self, rank: u32, stream: StreamId, ticket: u32) {
         self.ranks[rank as usize].finish_on(stream, ticket);
         self.heads.stir(rank);
+    }
+}
+
+/// A message whose two ends are not one tensor.
+fn unequal_ends(
+    (from, source, sent): (u32, &Tensor, &Issued),
+    (to, target, received): (u32, &Tensor, &Issued),
+) -> WorldError {
+    let side = |rank: u32, verb: &str, tensor: &Tensor, issued: &Issued| Side {
+        ranks: vec![rank],
+        site: Some(issued.site.clone()),
+        what: format!("{verb} {} {}", tensor.len, tensor.dtype),
+    };
+    WorldError::CollectiveMismatch {
+        group: format!("messages {from} -> {to}"),
+        detail: format!(
+            "rank {from} sends {} {} at {}; rank {to} receives {} {} at {}",
+            source.len, source.dtype, sent.site, target.len, target.dtype, received.site
+        ),
+        sides: vec![
+            side(from, "sends", source, sent),
+            side(to, "receives", target, received),
+        ],
+        hazards: Vec::new(),
     }
 }
 

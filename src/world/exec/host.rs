@@ -63,8 +63,7 @@ impl Coordinator<'_> {
                 self.ranks[rank as usize].read_words = Some(words);
             }
             Command::HostWrite { to, words } => {
-                self.upload(rank, &issued.site, *to, words)
-                    .map_err(failed)?;
+                self.upload(rank, issued, *to, words).map_err(failed)?;
                 self.on_write(rank, *to);
                 written.push(self.written(rank, issued, *to));
             }

@@ -133,6 +133,7 @@ impl Coordinator<'_> {
         let node = LaunchNode {
             rank,
             site: &issued.site,
+            stream: issued.stream,
             kernel: linked,
             operands: &launch.operands,
             tensors: operands,
@@ -187,6 +188,7 @@ impl Coordinator<'_> {
                 };
                 let node = CopyNode {
                     site: &issued.site,
+                    stream: issued.stream,
                     from: rank,
                     to: rank,
                     copy,
@@ -198,9 +200,7 @@ impl Coordinator<'_> {
                 self.on_read(rank, *from);
                 (result, Some(*to))
             }
-            Command::Upload { to, words } => {
-                (self.upload(rank, &issued.site, *to, words), Some(*to))
-            }
+            Command::Upload { to, words } => (self.upload(rank, issued, *to, words), Some(*to)),
             Command::Read { from } => {
                 let words = self.engine.read(memory.span(*from));
                 let result = words.map(|words| self.ranks[rank as usize].read_words = Some(words));
@@ -221,14 +221,15 @@ impl Coordinator<'_> {
     pub(super) fn upload(
         &mut self,
         rank: u32,
-        site: &Arc<Site>,
+        issued: &Issued,
         to: Tensor,
         words: &[u32],
     ) -> Result<(), EngineError> {
         let span = self.ranks[rank as usize].memory.span(to);
         let node = UploadNode {
             rank,
-            site,
+            site: &issued.site,
+            stream: issued.stream,
             span,
             dtype: to.dtype,
             words,
@@ -288,6 +289,7 @@ impl Coordinator<'_> {
             id,
             wave,
             site,
+            stream: issued.stream,
             family,
             group: None,
             ranks: Arc::new([rank]),

@@ -16,7 +16,7 @@ use crate::engine::Span;
 use crate::numerics::Dtype;
 use crate::plan::{Arithmetic, Plan};
 use crate::world::order::{Choice, CollectiveShape, NodeId, TuneKey};
-use crate::world::rank::{GroupId, Segments};
+use crate::world::rank::{GroupId, Segments, StreamId};
 use crate::world::site::{Family, Site};
 
 pub use fault::FoldFault;
@@ -31,6 +31,8 @@ pub struct FoldNode {
     /// Wave of the canonical schedule, counted within the step.
     pub wave: u32,
     pub site: Arc<Site>,
+    /// The stream it was issued on; a collective's members call it on the same one.
+    pub stream: StreamId,
     pub family: Family,
     pub group: Option<GroupId>,
     /// Global ranks that hold the addends of a collective in the group's order, or the one rank.

@@ -10,6 +10,7 @@ use crate::kernel::Registry;
 use crate::numerics::Dtype;
 use crate::plan::{Arithmetic, Init, Op, Piece, Plan, Tree};
 use crate::world::order::{Choice, NodeId, Owner};
+use crate::world::rank::COMPUTE_STREAM;
 use crate::world::site::{Family, Phase, Site};
 
 use super::slots::strided;
@@ -127,6 +128,7 @@ fn node(job: SlotsJob) -> FoldNode {
             module: "main_grad".into(),
             op: "accumulate".into(),
         }),
+        stream: COMPUTE_STREAM,
         family: Family::MicrobatchAccumulation,
         group: None,
         ranks: Arc::new([0]),

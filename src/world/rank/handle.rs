@@ -89,6 +89,29 @@ impl StreamId {
         }
     }
 
+    /// The stream's short name in records: no two streams of a rank have the same.
+    pub(crate) fn label(self, group: impl Fn(GroupId) -> String) -> String {
+        let peer = self.0 & PEER;
+        let lane = match self.lane() {
+            Lane(0) => String::new(),
+            Lane(lane) => format!(" (lane {lane})"),
+        };
+        match self.0 & STREAM_KIND {
+            COMMUNICATOR_STREAMS => {
+                format!("collectives of {}", group(GroupId(self.0 & !STREAM_KIND)))
+            }
+            SEND_STREAMS => format!("sends to {peer}{lane}"),
+            RECV_STREAMS => format!("receives from {peer}{lane}"),
+            _ if self == COMPUTE_STREAM => "compute".to_string(),
+            _ if self == CHECKPOINT_COPY_STREAM => "checkpoint copies".to_string(),
+            _ if self == CHECKPOINT_WRITER_STREAM => "checkpoint writer".to_string(),
+            _ if self == OFFLOAD_STREAM => "offload".to_string(),
+            _ if self == GRAD_HOOK_STREAM => "gradient hooks".to_string(),
+            _ if self == HOST => "host".to_string(),
+            _ => format!("stream {}", self.0),
+        }
+    }
+
     /// The lane of a stream of sends or receives.
     pub(crate) const fn lane(self) -> Lane {
         Lane(((self.0 & !STREAM_KIND) >> LANE_SHIFT) as u8)

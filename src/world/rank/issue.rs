@@ -59,6 +59,7 @@ impl Rank {
         self.ordinal += 1;
         let issued = Issued {
             site,
+            stream,
             ordinal,
             command,
         };

@@ -63,6 +63,7 @@ fn tracked(program: &[(u32, Verb)]) -> bool {
                 op: ordinal.to_string().into(),
             }
             .into(),
+            stream: StreamId(*stream),
             ordinal: ordinal as u32,
             command: command(verb, records),
         };

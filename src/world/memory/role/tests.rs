@@ -127,6 +127,7 @@ impl Host {
         self.records += u32::from(command.completes().is_some());
         let issued = Issued {
             site: self.site(),
+            stream,
             ordinal: self.ordinal,
             command,
         };
