@@ -47,7 +47,7 @@ pub(super) fn value(
     let place = document.place_of(entry.value);
     let scalar = match document.view(entry.value) {
         View::Scalar(scalar) => scalar,
-        View::Sequence(items) => return list(document, &flag, items, findings),
+        View::Sequence(items) => return list(document, (&flag, &place), items, findings),
         View::Mapping => {
             findings.push(
                 Diagnostic::error("wrong-type", format!("`{flag}` is a mapping"))
@@ -166,10 +166,18 @@ fn hydra_value(scalar: &Scalar) -> GivenValue {
 /// A list of YAML's own, `[a b]` without quotes or a block of `- a`.
 fn list(
     document: &Document,
-    flag: &str,
+    (flag, place): (&str, &Place),
     items: &[Child],
     findings: &mut Findings,
 ) -> Option<GivenValue> {
+    let Some(first) = items.first() else {
+        findings.push(
+            Diagnostic::error("launch-words", format!("`{flag}` is an empty list"))
+                .at(place, "expected words in brackets")
+                .with_help("leave the line out, or name what the list is of"),
+        );
+        return None;
+    };
     let mut words = Vec::new();
     for item in items {
         match document.view(item) {
@@ -186,11 +194,11 @@ fn list(
             }
         }
     }
-    if items.len() > 1 {
+    if items.len() > 1 || document.is_in_block(first) {
         let message = format!("`{flag}` is a list with commas or dashes");
         findings.push(
             Diagnostic::error("launch-words", message)
-                .at(&document.place_of(&items[0]), "expected words in brackets")
+                .at(&document.place_of(first), "expected words in brackets")
                 .with_note(
                     "the script that runs functional tests passes commas and dashes on as parts of \
                      the words, which Megatron-LM takes for other values",
@@ -204,7 +212,7 @@ fn list(
     }
     let value = GivenValue::List(words);
     let mut own = Findings::default();
-    words::check(flag, &value, false, &document.place_of(&items[0]), &mut own);
+    words::check(flag, &value, false, &document.place_of(first), &mut own);
     let is_refused = own.has_errors();
     own.into_vec()
         .into_iter()

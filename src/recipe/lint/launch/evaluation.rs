@@ -94,10 +94,14 @@ fn batch(job: &Job<'_>) -> Option<Found> {
         let own = values.integer(own).filter(|_| values.is_given(own));
         own.or_else(|| values.integer(steps))
     };
-    let global = size(sizes[0], "global_batch_size")?;
-    let micro = size(sizes[1], "micro_batch_size")?;
     let data = job.understood.world.size / job.asked().model_parallel_size.max(1);
-    let ranks = micro.saturating_mul(i64::from(data.max(1)));
+    let data = i64::from(data.max(1));
+    // Where nobody says it, a step is one microbatch of each rank (validate_args).
+    let step = values.integer("micro_batch_size");
+    let step = step.map(|micro| micro.saturating_mul(data));
+    let global = size(sizes[0], "global_batch_size").or(step)?;
+    let micro = size(sizes[1], "micro_batch_size")?;
+    let ranks = micro.saturating_mul(data);
     let divides = ranks > 0 && global > 0 && global % ranks == 0;
     let message = format!("an evaluation of {global} samples, {ranks} at once");
     (!divides).then(|| job.argument_found(dest, &message, "expected a multiple"))?

@@ -226,7 +226,13 @@ MODEL_ARGS:
 /// `b,` and `c` are the words that Megatron-LM would get.
 #[test]
 fn lists_of_several_words_are_written_in_brackets_as_text() {
-    for entry in ["--a: [b, c]", "--a:\n  - b\n  - c"] {
+    // Of one item, a dash; of none, brackets.
+    for entry in [
+        "--a: [b, c]",
+        "--a:\n  - b\n  - c",
+        "--a:\n  - b",
+        "--a: []",
+    ] {
         let (job, found) = given("m.yaml", &format!("MODEL_ARGS:\n  {entry}\n"));
         assert_eq!(found[0].code, "launch-words", "{entry}");
         assert!(job.is_none(), "{entry}: {found:?}");

@@ -124,6 +124,13 @@ impl Document {
         self.place(&child.span)
     }
 
+    /// Whether an item stands behind a dash, not in brackets.
+    pub fn is_in_block(&self, item: &Child) -> bool {
+        let before = &self.source.text[..item.span.start];
+        let line = before.rsplit(['\n', '\r']).next().unwrap_or_default();
+        line.trim_start().starts_with("- ")
+    }
+
     /// Whether an alias somewhere refers to this node or to one inside it.
     pub fn is_referred_to(&self, child: &Child) -> bool {
         let inside = child.node..self.nodes[child.node].end;
