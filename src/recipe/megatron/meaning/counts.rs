@@ -23,8 +23,9 @@ const COMPARED: [&str; 10] = [
 ];
 
 /// Counts of which none is as good as no such argument, or of which rules speak.
-const FROM_ZERO: [&str; 15] = [
+const FROM_ZERO: [&str; 16] = [
     "cpu_offloading_num_layers",
+    "exit_duration_in_mins",
     "log_interval",
     "log_memory_interval",
     "lr_decay_iters",
@@ -45,13 +46,8 @@ const FROM_ZERO: [&str; 15] = [
 const SAMPLES: [&str; 2] = ["lr_decay_samples", "train_samples"];
 
 /// Numbers that are handed on as they are, and judged elsewhere: a warm-up by the schedule, a seed
-/// by the recipe and by a rule. A clock is not asked for 0.
-const JUDGED: [&str; 4] = [
-    "exit_duration_in_mins",
-    "lr_warmup_iters",
-    "lr_warmup_samples",
-    "seed",
-];
+/// by the recipe and by a rule.
+const JUDGED: [&str; 3] = ["lr_warmup_iters", "lr_warmup_samples", "seed"];
 
 /// The numbers that an argument may have; `None` where no count is read from it.
 pub(super) fn range(argument: &Argument) -> Option<RangeInclusive<i64>> {

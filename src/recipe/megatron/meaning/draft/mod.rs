@@ -224,7 +224,7 @@ impl Draft<'_, '_> {
                 (validate_args)";
             self.derive("async_save", false, reason);
         }
-        // Megatron does not look at the clock for 0, and for less ends after the first step.
+        // Megatron does not look at the clock for 0.
         let minutes = values.integer("exit_duration_in_mins");
         if minutes.is_some_and(|minutes| minutes > 0) {
             self.count("exit_duration_in_mins");
