@@ -36,13 +36,7 @@ pub(super) fn sentences(session: &Session, reference: &RunRecord, more: &[String
     }
     list.extend(unseen_gathers(session, reference));
     list.extend(exits_elsewhere(scenario));
-    let beyond = scenario
-        .other_allocations()
-        .len()
-        .saturating_sub(PLACES_MAX);
-    if scenario.resumes_elsewhere() && beyond > 0 {
-        list.push(format!("resumes on {beyond} of the other allocations"));
-    }
+    list.extend(not_moved_to(scenario));
     list.extend(session.environment.assumed(&recipe.nccl_reductions()));
     let watched = memory::hazard_steps(&session.scenario);
     list.push(format!(
@@ -80,6 +74,14 @@ pub(super) fn sentences(session: &Session, reference: &RunRecord, more: &[String
     list.extend(more.iter().cloned());
     list.extend(session.scenario.not_covered.iter().cloned());
     list
+}
+
+/// Allocations that a job may go on on, and that none was resumed on.
+fn not_moved_to(scenario: &Scenario) -> Option<String> {
+    let others = scenario.other_allocations().len();
+    let beyond = others.checked_sub(PLACES_MAX).filter(|beyond| *beyond > 0);
+    let beyond = beyond.filter(|_| scenario.resumes_elsewhere())?;
+    Some(format!("resumes on {beyond} of the other allocations"))
 }
 
 /// A job that the clock ends after a step saves there, and goes on from it in another process.
